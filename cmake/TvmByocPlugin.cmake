@@ -1,12 +1,8 @@
 # What a plugin for tvm_byoc_kit is built with.  Used by the kit itself and, through
 # find_package(TvmByocKit CONFIG), by the projects of vendors.
 #
-# Targets:
-#   TvmByocKit::headers   tvm_byoc_kit/csrc/include and tvm-ffi's headers and library
-#   TvmByocKit::core      the above plus the kit's own sources (parsing a region's graph), compiled
-#                         into whatever links it: plugins share no C++ symbols with each other
-#
-# Functions: tvm_byoc_add_plugin, tvm_byoc_write_build_info
+# Target TvmByocKit::headers: the kit's headers (byoc/graph.h, ...), tvm-ffi's headers and library.
+# Functions: tvm_byoc_add_plugin, tvm_byoc_write_build_info.
 
 include_guard(GLOBAL)
 
@@ -52,16 +48,11 @@ target_compile_features(TvmByocKit::headers INTERFACE cxx_std_17)
 target_include_directories(TvmByocKit::headers INTERFACE "${TVM_BYOC_CSRC_DIR}/include")
 target_link_libraries(TvmByocKit::headers INTERFACE tvm_ffi::header tvm_ffi::shared)
 
-file(GLOB _tvm_byoc_core CONFIGURE_DEPENDS "${TVM_BYOC_CSRC_DIR}/*.cc")
-add_library(TvmByocKit::core INTERFACE IMPORTED GLOBAL)
-target_link_libraries(TvmByocKit::core INTERFACE TvmByocKit::headers)
-target_sources(TvmByocKit::core INTERFACE ${_tvm_byoc_core})
-
 # tvm_byoc_add_plugin(<target> SOURCES <file>... [<keyword> <value>...])
 #
 # Add the shared library lib<target>.so that a process loads to get a backend's global functions.
-# It is C++17 with hidden visibility, links the C/C++ runtime, tvm-ffi and TvmByocKit::core, and
-# fails to link when a symbol is undefined (rather than failing to load later).
+# It is C++17 with hidden visibility, links tvm-ffi and the C/C++ runtime, and fails to link when a
+# symbol is undefined (rather than failing to load later).
 #
 # <target>              name of the CMake target and, after "lib", of the file
 # SOURCES               the plugin's C++ files (at least one), relative to the calling CMakeLists
@@ -98,7 +89,7 @@ function(tvm_byoc_add_plugin target)
 
   add_library(${target} MODULE ${ARG_SOURCES})
   target_include_directories(${target} PRIVATE ${ARG_INCLUDE_DIRECTORIES})
-  target_link_libraries(${target} PRIVATE TvmByocKit::core ${ARG_LINK_LIBRARIES})
+  target_link_libraries(${target} PRIVATE TvmByocKit::headers ${ARG_LINK_LIBRARIES})
   target_link_options(${target} PRIVATE LINKER:--no-undefined LINKER:--as-needed
                       LINKER:--exclude-libs,ALL)
   target_compile_options(${target} PRIVATE ${ARG_COMPILE_OPTIONS})
