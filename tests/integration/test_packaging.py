@@ -25,8 +25,11 @@ PIP_WHEEL = (sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isol
 
 
 def run(*command: str | Path, **kwargs: object) -> str:
-    result = subprocess.run(command, capture_output=True, text=True, check=False, **kwargs)
-    assert result.returncode == 0, result.stdout + result.stderr
+    """Run a command that must succeed and return what it printed to either stream."""
+    result = subprocess.run(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, **kwargs
+    )
+    assert result.returncode == 0, result.stdout
     return result.stdout
 
 
@@ -120,7 +123,7 @@ status = native.load("example_npu")
 assert not status
 assert status.remedy
 builder = relax.BlockBuilder()
-x = relax.Var("x", relax.TensorStructInfo((1, 8), "float32"))
+x = relax.Var("x", relax.TensorType((1, 8), "float32"))
 with builder.function("main", [x]):
     with builder.dataflow():
         y = builder.emit_output(builder.emit(relax.op.nn.relu(x)))
