@@ -24,7 +24,7 @@ check_machine() {
 make_env() {
   local venv=$1 extras=$2
   check_machine
-  [[ -x $venv/bin/pip ]] || "$PYTHON" -m venv --clear "$venv"
+  [[ -x $venv/bin/pip ]] || "$PYTHON" -m venv "$venv"
   echo "Installing tvm-byoc-kit[$extras] into $venv"
   # A plugin that does not compile is an error here, not a reason to install without it.
   TVM_BYOC_REQUIRE_PLUGIN=1 "$venv/bin/pip" install --quiet --disable-pip-version-check \
