@@ -194,7 +194,7 @@ def _import_tvm(name: str) -> ModuleType | Status:
         return installed
     try:
         return importlib.import_module("tvm")
-    except Exception as error:  # a broken installation can fail in any way
+    except Exception as error:  # noqa: BLE001 - a broken installation can fail in any way
         reason = f"import tvm fails: {' '.join(str(error).split())}"
         return _missing(name, reason, f"{_INSTALL_TVM} --force-reinstall")
 
@@ -270,13 +270,12 @@ def _probe_function(name: str, function: str) -> Status:
     plugin = next((p for p in native.PLUGINS.values() if function in p.functions), None)
     if plugin is not None:
         return dataclasses.replace(_probe_plugin(f"plugin:{plugin.name}"), name=name)
+    if function in _SOURCE_BUILDS and not _runtime_only(tvm):
+        reason = f"this TVM was built without {function}"
+        return _missing(name, reason, _SOURCE_BUILDS[function].remedy)
     reason = f"the global function {function} is not registered"
     if _runtime_only(tvm) and function.startswith(("relax.", "target.")):
         return _missing(name, f"{reason} in TVM's runtime-only mode", "unset TVM_USE_RUNTIME_LIB")
-    if function in _SOURCE_BUILDS:
-        return _missing(
-            name, f"{reason}: this TVM was built without", _SOURCE_BUILDS[function].remedy
-        )
     return _missing(name, reason, "install the package whose plugin registers it")
 
 

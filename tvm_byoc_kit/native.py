@@ -152,7 +152,7 @@ def load(plugin: str | Plugin) -> Status:
     try:
         importlib.import_module("tvm")
         tvm_ffi = importlib.import_module("tvm_ffi")
-    except Exception as error:  # a broken installation can fail in any way
+    except Exception as error:  # noqa: BLE001 - a broken installation can fail in any way
         remedy = 'pip install --force-reinstall "apache-tvm==0.27.*"'
         return _status(spec, f"TVM cannot be imported: {_one_line(error)}", remedy)
     with _LOCK:
