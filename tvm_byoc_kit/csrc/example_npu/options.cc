@@ -19,9 +19,34 @@ const Names<PowerMode> kPowerModes = {{"high_performance", PowerMode::kHighPerfo
                                       {"balanced", PowerMode::kBalanced},
                                       {"low_power", PowerMode::kLowPower}};
 
-const Names<int64_t Options::*> kSizes = {{"l0_bytes", &Options::l0_bytes},
-                                          {"l1_bytes", &Options::l1_bytes},
-                                          {"l2_bytes", &Options::l2_bytes}};
+/*! \brief An integer option and the least value that makes sense. */
+struct Number {
+  int64_t Options::* field;
+  int64_t least;
+};
+
+const Names<Number> kNumbers = {
+    {"l0_bytes", {&Options::l0_bytes, 1}},
+    {"l1_bytes", {&Options::l1_bytes, 1}},
+    {"l2_bytes", {&Options::l2_bytes, 1}},
+    {"frequency_mhz", {&Options::frequency_mhz, 1}},
+    {"matrix_macs_per_cycle", {&Options::matrix_macs_per_cycle, 1}},
+    {"conv_macs_per_cycle", {&Options::conv_macs_per_cycle, 1}},
+    {"array_columns", {&Options::array_columns, 1}},
+    {"float16_mac_speedup", {&Options::float16_mac_speedup, 1}},
+    {"int8_mac_speedup", {&Options::int8_mac_speedup, 1}},
+    {"vector_ops_per_cycle", {&Options::vector_ops_per_cycle, 1}},
+    {"pooling_ops_per_cycle", {&Options::pooling_ops_per_cycle, 1}},
+    {"activation_ops_per_cycle", {&Options::activation_ops_per_cycle, 1}},
+    {"l0_bytes_per_cycle", {&Options::l0_bytes_per_cycle, 1}},
+    {"l1_bytes_per_cycle", {&Options::l1_bytes_per_cycle, 1}},
+    {"l2_bytes_per_cycle", {&Options::l2_bytes_per_cycle, 1}},
+    {"l3_mbytes_per_second", {&Options::l3_mbytes_per_second, 1}},
+    {"l0_access_cycles", {&Options::l0_access_cycles, 0}},
+    {"l1_access_cycles", {&Options::l1_access_cycles, 0}},
+    {"l2_access_cycles", {&Options::l2_access_cycles, 0}},
+    {"l3_access_cycles", {&Options::l3_access_cycles, 0}},
+};
 
 template <typename T>
 std::string Listed(const Names<T>& names) {
@@ -55,19 +80,29 @@ const T* Find(const Names<T>& names, const std::string& key) {
   return nullptr;
 }
 
+template <typename T>
+std::string NameOf(const Names<T>& names, T value) {
+  for (const auto& name : names) {
+    if (name.second == value) return name.first;
+  }
+  return "";
+}
+
 void SetOption(const std::string& key, const ffi::Any& value, Options* options) {
   if (key == "mode") {
     options->mode = Choice(key, value, kModes);
   } else if (key == "power_mode") {
     options->power_mode = Choice(key, value, kPowerModes);
-  } else if (auto size = Find(kSizes, key)) {
-    auto bytes = value.type_index() == ffi::TypeIndex::kTVMFFIBool ? std::nullopt
+  } else if (auto number = Find(kNumbers, key)) {
+    auto given = value.type_index() == ffi::TypeIndex::kTVMFFIBool ? std::nullopt
                                                                    : value.try_cast<int64_t>();
-    if (!bytes.has_value() || *bytes <= 0) Refuse(key, value, "a positive number of bytes");
-    options->*(*size) = *bytes;
+    if (!given.has_value() || *given < number->least) {
+      Refuse(key, value, "an integer of at least " + std::to_string(number->least));
+    }
+    options->*(number->field) = *given;
   } else {
     TVM_FFI_THROW(ValueError) << "example_npu: unknown option `" << key
-                              << "`; known are mode, power_mode, " << Listed(kSizes);
+                              << "`; known are mode, power_mode, " << Listed(kNumbers);
   }
 }
 
@@ -78,6 +113,10 @@ Options ParseOptions(const ffi::Map<ffi::String, ffi::Any>& values) {
   for (const auto& item : values) SetOption(item.first, item.second, &options);
   return options;
 }
+
+std::string Name(Mode mode) { return NameOf(kModes, mode); }
+
+std::string Name(PowerMode power_mode) { return NameOf(kPowerModes, power_mode); }
 
 }  // namespace example_npu
 }  // namespace byoc
