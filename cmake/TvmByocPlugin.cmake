@@ -30,6 +30,8 @@ execute_process(
   OUTPUT_VARIABLE TVM_BYOC_FFI_VERSION
   OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
 
+set(TVM_BYOC_CMAKE_DIR "${CMAKE_CURRENT_LIST_DIR}")
+
 # cmake/ stands beside tvm_byoc_kit/ in the source tree and inside it once installed.
 foreach(_candidate IN ITEMS "${CMAKE_CURRENT_LIST_DIR}/../csrc"
                             "${CMAKE_CURRENT_LIST_DIR}/../tvm_byoc_kit/csrc")
@@ -51,8 +53,8 @@ target_link_libraries(TvmByocKit::headers INTERFACE tvm_ffi::header tvm_ffi::sha
 # tvm_byoc_add_plugin(<target> SOURCES <file>... [<keyword> <value>...])
 #
 # Add the shared library lib<target>.so that a process loads to get a backend's global functions.
-# It is C++17 with hidden visibility, links tvm-ffi and the C/C++ runtime, and fails to link when a
-# symbol is undefined (rather than failing to load later).
+# It is C++17, exports nothing but what plugin.map lists, links tvm-ffi and the C/C++ runtime, and
+# fails to link when a symbol is undefined (rather than failing to load later).
 #
 # <target>              name of the CMake target and, after "lib", of the file
 # SOURCES               the plugin's C++ files (at least one), relative to the calling CMakeLists
@@ -90,14 +92,16 @@ function(tvm_byoc_add_plugin target)
   add_library(${target} MODULE ${ARG_SOURCES})
   target_include_directories(${target} PRIVATE ${ARG_INCLUDE_DIRECTORIES})
   target_link_libraries(${target} PRIVATE TvmByocKit::headers ${ARG_LINK_LIBRARIES})
-  target_link_options(${target} PRIVATE LINKER:--no-undefined LINKER:--as-needed
-                      LINKER:--exclude-libs,ALL)
+  target_link_options(
+    ${target} PRIVATE LINKER:--no-undefined LINKER:--as-needed
+    "LINKER:--version-script=${TVM_BYOC_CMAKE_DIR}/plugin.map")
   target_compile_options(${target} PRIVATE ${ARG_COMPILE_OPTIONS})
   target_compile_definitions(${target} PRIVATE ${ARG_COMPILE_DEFINITIONS})
   set_target_properties(
     ${target}
     PROPERTIES PREFIX lib
                CXX_EXTENSIONS OFF
+               LINK_DEPENDS "${TVM_BYOC_CMAKE_DIR}/plugin.map"
                CXX_VISIBILITY_PRESET hidden
                VISIBILITY_INLINES_HIDDEN ON
                INSTALL_RPATH "${ARG_RPATH}"

@@ -20,6 +20,7 @@ BUILT = {
     f"{PACKAGE}/cmake/TvmByocKitConfig.cmake",
     f"{PACKAGE}/cmake/TvmByocKitConfigVersion.cmake",
     f"{PACKAGE}/cmake/TvmByocPlugin.cmake",
+    f"{PACKAGE}/cmake/plugin.map",
     f"{PACKAGE}/lib/build_info.json",
     f"{PACKAGE}/lib/libbyoc_example_npu.so",
 }
