@@ -30,7 +30,7 @@ METADATA = {"METADATA", "RECORD", "WHEEL", "entry_points.txt", "licenses/LICENSE
 def expected_files() -> set[str]:
     """Return the names that belong into the wheel, metadata left aside."""
     listing = subprocess.run(
-        ["git", "-c", f"safe.directory={ROOT}", "ls-files", PACKAGE],
+        ["git", "ls-files", PACKAGE],
         cwd=ROOT,
         check=True,
         capture_output=True,
