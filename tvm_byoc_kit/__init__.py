@@ -1,0 +1,105 @@
+"""tvm_byoc_kit: bring a backend to the stock Apache TVM wheel, without rebuilding TVM.
+
+>>> import tvm_byoc_kit as byoc
+>>> parts = byoc.partition(byoc.load_model("model.onnx"), "example_npu")
+>>> exe = byoc.build(parts)
+>>> assert byoc.verify(exe)
+>>> exe.export("model.so")
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tvm_byoc_kit.artifact import Manifest, read_manifest
+    from tvm_byoc_kit.availability import Status, probe
+    from tvm_byoc_kit.backend import Backend, get_backend, list_backends
+    from tvm_byoc_kit.backends.example_npu import ExampleNPUOptions
+    from tvm_byoc_kit.building import build, compile  # noqa: A004
+    from tvm_byoc_kit.coverage import Coverage
+    from tvm_byoc_kit.errors import (
+        ArtifactError,
+        BackendUnavailable,
+        ByocError,
+        InputError,
+        ModelError,
+        OptionError,
+        PluginError,
+    )
+    from tvm_byoc_kit.model import ImportedModel, load_model
+    from tvm_byoc_kit.partitioning import Partition, partition
+    from tvm_byoc_kit.runtime import Executable, load
+    from tvm_byoc_kit.signature import TensorSpec
+    from tvm_byoc_kit.verification import Tolerance, Verification, verify
+
+# Where each public name lives; a module is imported when one of its names is first used (PEP 562).
+# No module is called like a public name: importing it would put the module in the name's place.
+_HOMES = {
+    "artifact": ("Manifest", "read_manifest"),
+    "availability": ("Status", "probe"),
+    "backend": ("Backend", "get_backend", "list_backends"),
+    "backends.example_npu": ("ExampleNPUOptions",),
+    "building": ("build", "compile"),
+    "coverage": ("Coverage",),
+    "errors": (
+        "ArtifactError",
+        "BackendUnavailable",
+        "ByocError",
+        "InputError",
+        "ModelError",
+        "OptionError",
+        "PluginError",
+    ),
+    "model": ("ImportedModel", "load_model"),
+    "partitioning": ("Partition", "partition"),
+    "runtime": ("Executable", "load"),
+    "signature": ("TensorSpec",),
+    "verification": ("Tolerance", "Verification", "verify"),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "ArtifactError",
+    "Backend",
+    "BackendUnavailable",
+    "ByocError",
+    "Coverage",
+    "ExampleNPUOptions",
+    "Executable",
+    "ImportedModel",
+    "InputError",
+    "Manifest",
+    "ModelError",
+    "OptionError",
+    "Partition",
+    "PluginError",
+    "Status",
+    "TensorSpec",
+    "Tolerance",
+    "Verification",
+    "build",
+    "compile",
+    "get_backend",
+    "list_backends",
+    "load",
+    "load_model",
+    "partition",
+    "probe",
+    "read_manifest",
+    "verify",
+]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOME_OF.get(name)
+    if home is None:
+        raise AttributeError(f"module 'tvm_byoc_kit' has no attribute '{name}'")
+    value = getattr(importlib.import_module(f"tvm_byoc_kit.{home}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

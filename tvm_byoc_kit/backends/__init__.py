@@ -1,0 +1,1 @@
+"""The backends that the kit knows by name, one module each."""

@@ -1,0 +1,1 @@
+"""What imports a model into Relax, one module per framework."""

@@ -1,0 +1,241 @@
+"""Artifacts: one shared library that carries its manifest.
+
+The manifest is a small ZIP archive appended to the library. The dynamic loader ignores what
+follows the ELF image, so the file stays a plain shared library; ``unzip -p model.so manifest.json``
+shows the manifest, and reading it never runs the code beside it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+import tempfile
+import zipfile
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tvm_byoc_kit.availability import probe
+from tvm_byoc_kit.errors import ArtifactError, BackendUnavailable
+from tvm_byoc_kit.signature import TensorSpec
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable
+
+__all__ = ["FORMAT", "Manifest", "open_library", "read_manifest", "versions", "write_artifact"]
+
+FORMAT = 1
+_MEMBER = "manifest.json"
+_PACKAGES = {"tvm_byoc_kit": "tvm-byoc-kit", "tvm": "apache-tvm", "tvm_ffi": "apache-tvm-ffi"}
+
+
+def versions() -> dict[str, str]:
+    """Versions of what takes part in a build; a package run from a source tree is ``unknown``."""
+    return {name: _version(package) for name, package in _PACKAGES.items()}
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "unknown"
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What an artifact says of itself.
+
+    Parameters
+    ----------
+    inputs, outputs : tuple of TensorSpec
+    entry : str
+        The function to run.
+    backend, target : str
+    options : dict
+        Of the backend's codegen.
+    loaders : tuple of str
+        Kinds of the modules inside that need a loader at run time.
+    versions : dict
+        Of the kit, TVM and tvm-ffi, at build time.
+    machine : str
+        Processor, as ``uname -m`` names it.
+    library : dict
+        Size in bytes and SHA-256 of the library before the manifest.
+    format : int
+        Of the manifest itself.
+    """
+
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    entry: str
+    backend: str
+    target: str
+    options: dict[str, Any] = field(default_factory=dict)
+    loaders: tuple[str, ...] = ()
+    versions: dict[str, str] = field(default_factory=dict)
+    machine: str = field(default_factory=platform.machine)
+    library: dict[str, Any] = field(default_factory=dict)
+    format: int = FORMAT
+
+    def to_dict(self) -> dict[str, Any]:
+        """As written into the artifact."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Manifest:
+        """The inverse of :meth:`to_dict`; unknown fields of a later kit are left out."""
+        known = {name: data[name] for name in cls.__dataclass_fields__ if name in data}
+        known["inputs"] = tuple(TensorSpec.from_dict(item) for item in data["inputs"])
+        known["outputs"] = tuple(TensorSpec.from_dict(item) for item in data["outputs"])
+        known["loaders"] = tuple(data["loaders"])
+        return cls(**known)
+
+
+def write_artifact(
+    path: str | os.PathLike[str], manifest: Manifest, export: Callable[[str], Any]
+) -> None:
+    """Write an artifact in one step: readers see the old file or the new one, never half of it.
+
+    Parameters
+    ----------
+    path : str or os.PathLike
+    manifest : Manifest
+    export : callable
+        Writes the library to the path that it is given.
+
+    Raises
+    ------
+    ArtifactError
+        When the directory does not exist or the library cannot be written.
+    """
+    path = Path(path).absolute()
+    if not path.parent.is_dir():
+        raise ArtifactError(f"cannot write {path}: {path.parent} is no directory; make it first")
+    compiler = probe("compiler")
+    if not compiler:
+        raise ArtifactError(f"cannot link {path}: {compiler.detail}; {compiler.remedy}")
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".byoc-") as work:
+        unfinished = Path(work) / "artifact.so"
+        try:
+            export(str(unfinished))
+        except Exception as error:  # TVM reports a failed link as RuntimeError with its output
+            raise ArtifactError(f"cannot link {path}: {error}") from error
+        library = {"size": unfinished.stat().st_size, "sha256": _sha256(unfinished)}
+        stamped = manifest.to_dict() | {"library": library}
+        with zipfile.ZipFile(unfinished, "a", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr(_MEMBER, json.dumps(stamped, indent=1))
+        unfinished.replace(path)
+
+
+def read_manifest(path: str | os.PathLike[str]) -> Manifest:
+    """The manifest of the artifact at `path`; nothing in the artifact is executed.
+
+    Raises
+    ------
+    ArtifactError
+        When the file is missing, truncated, not an artifact, or of a later format.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise ArtifactError(f"no such artifact: {path}")
+    try:
+        with zipfile.ZipFile(path) as archive:
+            data = json.loads(archive.read(_MEMBER))
+    except (zipfile.BadZipFile, KeyError, ValueError, OSError) as error:
+        raise ArtifactError(
+            f"{path} has no manifest: it is truncated, stripped, or was not written by "
+            f"Executable.export ({error}); export it again"
+        ) from error
+    if not isinstance(data, dict) or data.get("format") != FORMAT:
+        found = data.get("format") if isinstance(data, dict) else None
+        raise ArtifactError(
+            f"{path} has a manifest of format {found}, this kit reads format {FORMAT}; "
+            "install the kit it was exported with, or export it again"
+        )
+    try:
+        return Manifest.from_dict(data)
+    except (KeyError, TypeError) as error:
+        raise ArtifactError(f"{path} has a damaged manifest: {error!r}; export it again") from error
+
+
+def open_library(path: str | os.PathLike[str], manifest: Manifest) -> Any:
+    """Load the library of an artifact, after all that could make it crash has been checked.
+
+    Loading an artifact runs native code: load only what you trust.
+
+    Raises
+    ------
+    ArtifactError
+        When the file is damaged or made for another processor or TVM.
+    BackendUnavailable
+        When a module inside has no loader here; the message tells what to install.
+    """
+    path = Path(path)
+    _check_file(path, manifest)
+    _check_versions(path, manifest)
+    _check_loaders(manifest)
+    from tvm.runtime import load_module
+
+    try:
+        return load_module(str(path.absolute()))
+    except Exception as error:  # the loader raises what the modules inside raise
+        reason = str(error).strip().splitlines()
+        raise ArtifactError(
+            f"cannot load {path}: {reason[-1] if reason else error!r}; export it again"
+        ) from error
+
+
+def _check_file(path: Path, manifest: Manifest) -> None:
+    if manifest.machine != platform.machine():
+        raise ArtifactError(
+            f"{path} holds code for {manifest.machine}, this machine is {platform.machine()}; "
+            "export it for this machine"
+        )
+    size = manifest.library.get("size")
+    if not isinstance(size, int) or _sha256(path, size) != manifest.library.get("sha256"):
+        raise ArtifactError(f"{path} is damaged: its checksum does not match; export it again")
+
+
+def _check_versions(path: Path, manifest: Manifest) -> None:
+    built, here = manifest.versions.get("tvm", "unknown"), versions()["tvm"]
+    if "unknown" not in (built, here) and _minor(built) != _minor(here):
+        raise ArtifactError(
+            f"{path} was built with apache-tvm {built}, here is {here}; "
+            f'pip install "apache-tvm=={built}", or export it again'
+        )
+
+
+def _check_loaders(manifest: Manifest) -> None:
+    from tvm_byoc_kit.backend import get_backend
+
+    if not manifest.loaders:
+        return
+    get_backend(manifest.backend).require("runtime")
+    import tvm_ffi
+
+    for kind in manifest.loaders:
+        if tvm_ffi.get_global_func(f"ffi.Module.load_from_bytes.{kind}", True) is None:
+            raise BackendUnavailable(
+                manifest.backend,
+                "runtime",
+                f"no loader for modules of kind '{kind}'",
+                f"install what provides backend '{manifest.backend}'",
+            )
+
+
+def _minor(text: str) -> tuple[str, ...]:
+    return tuple(text.split(".")[:2])
+
+
+def _sha256(path: Path, size: int | None = None) -> str:
+    """SHA-256 of the first `size` bytes, or of the whole file."""
+    digest = hashlib.sha256()
+    left = path.stat().st_size if size is None else size
+    with path.open("rb") as file:
+        while left > 0 and (chunk := file.read(min(left, 1 << 20))):
+            digest.update(chunk)
+            left -= len(chunk)
+    return digest.hexdigest()

@@ -1,0 +1,167 @@
+"""What a backend is, and the registry of the backends known by name."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from tvm_byoc_kit.availability import Status, probe
+from tvm_byoc_kit.errors import BackendUnavailable, OptionError
+
+if TYPE_CHECKING:
+    from tvm import IRModule
+    from tvm.relax.transform import FusionPattern
+
+__all__ = ["STEPS", "Backend", "Step", "get_backend", "list_backends"]
+
+Step = Literal["partition", "codegen", "runtime", "device"]
+STEPS: tuple[Step, ...] = get_args(Step)
+
+ENTRY_POINT_GROUP = "tvm_byoc_kit.backends"
+
+
+@dataclass(frozen=True)
+class Backend:
+    """What a region can be offloaded to.
+
+    Parameters
+    ----------
+    name : str
+        The name in ``relax.ext.<name>`` and in the functions' ``Codegen`` attribute.
+    summary : str
+        One line for tables.
+    patterns : callable, optional
+        Gives the patterns, highest priority first. None: nothing is partitioned.
+    partitioner : callable, optional
+        Upstream's own partition function, used as it is while the caller asks for nothing else.
+    bind_constants : bool
+        Whether weights become part of the region (True) or stay with the host (False).
+    annotate_codegen : bool
+        True: every match is a region of its own. False: neighbouring matches are merged.
+    requires : mapping of step to probe names
+        What each step needs beyond the steps before it, as `availability.probe` names it.
+    options : type, optional
+        Frozen dataclass of the codegen's options, validated at construction.
+    target : str
+        Target of what stays on the host.
+    loaders : tuple of str
+        Kinds of the runtime modules that an artifact of this backend holds.
+    """
+
+    name: str
+    summary: str
+    patterns: Callable[[], list[FusionPattern]] | None = None
+    partitioner: Callable[[IRModule], IRModule] | None = None
+    bind_constants: bool = False
+    annotate_codegen: bool = False
+    requires: Mapping[Step, tuple[str, ...]] = field(default_factory=dict)
+    options: type | None = None
+    target: str = "llvm"
+    loaders: tuple[str, ...] = ()
+
+    def check(self, step: Step = "runtime") -> Status:
+        """Whether `step`, and every step before it, can be done on this machine.
+
+        Returns
+        -------
+        Status
+            The first probe that fails, or a truthy status named after the backend.
+        """
+        if step not in STEPS:
+            raise OptionError(f"unknown step '{step}'; expected one of {', '.join(STEPS)}")
+        for earlier in STEPS[: STEPS.index(step) + 1]:
+            for name in self.requires.get(earlier, ()):
+                status = probe(name)
+                if not status:
+                    return status
+        return Status(name=self.name, ok=True, detail="available", remedy="")
+
+    def require(self, step: Step) -> None:
+        """Raise `BackendUnavailable` with the reason and the remedy unless `step` can be done."""
+        status = self.check(step)
+        if not status:
+            raise BackendUnavailable(self.name, step, status.detail, status.remedy)
+
+    def make_options(self, options: object) -> dict[str, Any]:
+        """Validate `options` (None, a mapping, or the backend's own dataclass) into a dict.
+
+        Raises
+        ------
+        OptionError
+            For options that the backend does not have.
+        """
+        if options is None:
+            return {}
+        if self.options is None:
+            raise OptionError(f"backend '{self.name}' has no options; pass options=None")
+        if isinstance(options, Mapping):
+            known = tuple(self.options.__dataclass_fields__)  # type: ignore[attr-defined]
+            for key in options:
+                if key not in known:
+                    raise OptionError(
+                        f"backend '{self.name}' has no option '{key}'{_hint(str(key), known)}; "
+                        f"options: {', '.join(known)}"
+                    )
+            options = self.options(**options)
+        if not isinstance(options, self.options):
+            raise OptionError(
+                f"options of backend '{self.name}' must be a dict or a {self.options.__name__}, "
+                f"not {type(options).__name__}"
+            )
+        return dict(vars(options))
+
+
+_BUILTIN = ("example_npu", "tensorrt", "cutlass", "cublas", "cudnn", "cuda", "llvm")
+
+
+def _installed() -> dict[str, Any]:
+    """Backends that other packages offer, by name."""
+    return {point.name: point for point in entry_points(group=ENTRY_POINT_GROUP)}
+
+
+def _names() -> tuple[str, ...]:
+    return (*_BUILTIN, *(name for name in _installed() if name not in _BUILTIN))
+
+
+def get_backend(name: str | Backend) -> Backend:
+    """The backend called `name`.
+
+    Parameters
+    ----------
+    name : str or Backend
+        A :class:`Backend` is given back as it is.
+
+    Raises
+    ------
+    OptionError
+        When there is none of that name; the message lists those there are.
+    """
+    if isinstance(name, Backend):
+        return name
+    if name in _BUILTIN:
+        backend = importlib.import_module(f"tvm_byoc_kit.backends.{name}").BACKEND
+    else:
+        point = _installed().get(name)
+        if point is None:
+            known = _names()
+            raise OptionError(
+                f"unknown backend '{name}'{_hint(name, known)}; known: {', '.join(known)}"
+            )
+        backend = point.load()
+    if not isinstance(backend, Backend):
+        raise OptionError(f"entry point '{name}' of {ENTRY_POINT_GROUP} is not a Backend")
+    return backend
+
+
+def list_backends() -> tuple[Backend, ...]:
+    """All known backends, the kit's own first."""
+    return tuple(get_backend(name) for name in _names())
+
+
+def _hint(name: str, known: tuple[str, ...]) -> str:
+    close = difflib.get_close_matches(name, known, n=1)
+    return f" (did you mean '{close[0]}'?)" if close else ""

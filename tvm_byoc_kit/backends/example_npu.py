@@ -1,0 +1,265 @@
+"""The example NPU: upstream's teaching backend, with a codegen and a runtime that computes."""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING
+
+from tvm_byoc_kit.backend import Backend
+from tvm_byoc_kit.errors import OptionError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tvm.relax import Call
+    from tvm.relax.dpl import DFPattern
+    from tvm.relax.transform import FusionPattern, PatternCheckContext
+
+__all__ = ["BACKEND", "ExampleNPUOptions"]
+
+PREFIX = "example_npu."
+
+
+@dataclass(frozen=True)
+class ExampleNPUOptions:
+    """Options of the example NPU's codegen, carried in the region's graph.
+
+    Parameters
+    ----------
+    mode : {"simulate", "record"}
+        ``simulate`` computes and records what the NPU would decide; ``record`` only records, as
+        upstream's teaching runtime does, and leaves the outputs uninitialised.
+    power_mode : {"high_performance", "balanced", "low_power"}
+        Scales the clock of the cost model.
+    l0_bytes, l1_bytes, l2_bytes : int
+        Sizes of the register file, the SRAM and the CMX in bytes.
+    """
+
+    mode: str = "simulate"
+    power_mode: str = "balanced"
+    l0_bytes: int = 4 * 1024
+    l1_bytes: int = 256 * 1024
+    l2_bytes: int = 512 * 1024
+
+    def __post_init__(self) -> None:
+        for name, allowed in _CHOICES.items():
+            value = getattr(self, name)
+            if value not in allowed:
+                raise OptionError(
+                    f"example_npu option {name}={value!r}: expected one of {', '.join(allowed)}"
+                )
+        for item in fields(self):
+            value = getattr(self, item.name)
+            if item.name not in _CHOICES and (type(value) is not int or value <= 0):
+                raise OptionError(
+                    f"example_npu option {item.name}={value!r}: expected a positive integer"
+                )
+
+
+_CHOICES = {
+    "mode": ("simulate", "record"),
+    "power_mode": ("high_performance", "balanced", "low_power"),
+}
+
+# What the runtime computes: floating point, and int8 with 32-bit accumulators where it has them.
+_FLOAT = frozenset({"float16", "float32"})
+_ACCUMULATED = _FLOAT | {"int8", "int32"}
+_DTYPES = {
+    "relax.nn.conv1d": _ACCUMULATED,
+    "relax.nn.conv2d": _ACCUMULATED,
+    "relax.matmul": _ACCUMULATED,
+    "relax.add": _FLOAT | {"int32"},
+    "relax.subtract": _FLOAT | {"int32"},
+    "relax.multiply": _FLOAT | {"int32"},
+    "relax.maximum": _FLOAT | {"int32"},
+    "relax.minimum": _FLOAT | {"int32"},
+    "relax.quantize": _FLOAT | {"int8"},
+    "relax.dequantize": _ACCUMULATED,
+    "relax.nn.relu": _FLOAT | {"int8", "int32"},
+    "relax.nn.max_pool2d": _FLOAT | {"int8"},
+    "relax.nn.avg_pool2d": _FLOAT | {"int8"},
+    "relax.reshape": _ACCUMULATED,
+    "relax.flatten": _ACCUMULATED,
+    "relax.squeeze": _ACCUMULATED,
+    "relax.expand_dims": _ACCUMULATED,
+    "relax.permute_dims": _ACCUMULATED,
+    "relax.concat": _ACCUMULATED,
+}
+_LAYOUTS = {
+    "data_layout": ("NCHW", "NHWC", "NCW", "NWC"),
+    "kernel_layout": ("OIHW", "HWIO", "OHWI", "OIW", "WIO", "OWI"),
+    "layout": ("NCHW", "NHWC"),
+}
+
+
+def _tensor_types(call: Call) -> list[tuple[str, object]]:
+    """The types of what `call` reads and writes that are tensors, with a name for messages."""
+    from tvm import relax
+    from tvm.ir import TupleType
+
+    named = [(f"operand {i}", arg.ty) for i, arg in enumerate(call.args)] + [("result", call.ty)]
+    flat: list[tuple[str, object]] = []
+    for name, ty in named:
+        members = ty.fields if isinstance(ty, TupleType) else [ty]
+        flat.extend((name, member) for member in members if isinstance(member, relax.TensorType))
+    return flat
+
+
+def _refused_dtype(call: Call) -> str | None:
+    allowed = _DTYPES.get(call.op.name, _FLOAT)
+    for name, ty in _tensor_types(call):
+        dtype = str(ty.dtype)  # type: ignore[attr-defined]
+        if dtype not in allowed:
+            return f"{call.op.name}: {name} is {dtype}; the NPU has {', '.join(sorted(allowed))}"
+    return None
+
+
+def _refused_layout(call: Call) -> str | None:
+    for attr, allowed in _LAYOUTS.items():
+        layout = getattr(call.attrs, attr, None) if call.attrs is not None else None
+        if layout is not None and layout not in allowed:
+            return f"{call.op.name}: {attr} is {layout}; the NPU has {', '.join(allowed)}"
+    return None
+
+
+def _refused_rank(call: Call) -> str | None:
+    for name, ty in _tensor_types(call):
+        if ty.ndim < 0 or ty.shape is None:  # type: ignore[attr-defined]
+            return f"{call.op.name}: the shape of {name} is unknown"
+    return None
+
+
+_PREDICATES: tuple[Callable[[Call], str | None], ...] = (
+    _refused_rank,
+    _refused_dtype,
+    _refused_layout,
+)
+
+
+def refusal(call: Call) -> str | None:
+    """Why the example NPU cannot run `call`, or None when it can."""
+    return next((reason for check in _PREDICATES if (reason := check(call))), None)
+
+
+def _guarded(pattern: FusionPattern) -> FusionPattern:
+    """`pattern` with the predicates in front of its own check."""
+    from tvm import relax
+    from tvm.relax.transform import FusionPattern
+
+    def check(context: PatternCheckContext) -> bool:
+        calls = [v for v in context.matched_bindings.values() if isinstance(v, relax.Call)]
+        if any(refusal(call) for call in calls):
+            return False
+        return pattern.check is None or bool(pattern.check(context))
+
+    return FusionPattern(
+        pattern.name, pattern.pattern, pattern.annotation_patterns, check, pattern.attrs_getter
+    )
+
+
+# Ops that upstream's table has no pattern for, by number of operands that the pattern names.
+_PLAIN = {
+    "sigmoid": ("relax.sigmoid", 1),
+    "tanh": ("relax.tanh", 1),
+    "silu": ("relax.nn.silu", 1),
+    "gelu_tanh": ("relax.nn.gelu_tanh", 1),
+    "clip": ("relax.clip", 3),
+    "maximum": ("relax.maximum", 2),
+    "minimum": ("relax.minimum", 2),
+    "reshape": ("relax.reshape", 2),
+    "flatten": ("relax.flatten", 1),
+    "squeeze": ("relax.squeeze", 1),
+    "expand_dims": ("relax.expand_dims", 1),
+    "permute_dims": ("relax.permute_dims", 1),
+    "concat": ("relax.concat", 1),
+    "mean": ("relax.mean", 1),
+    "layer_norm": ("relax.nn.layer_norm", 3),
+}
+_MAC = {"conv1d": "relax.nn.conv1d", "conv2d": "relax.nn.conv2d", "matmul": "relax.matmul"}
+_ACTIVATIONS = {
+    "relu": ("relax.nn.relu", 1),
+    "clip": ("relax.clip", 3),
+    "gelu": ("relax.nn.gelu", 1),
+    "sigmoid": ("relax.sigmoid", 1),
+    "silu": ("relax.nn.silu", 1),
+}
+
+_UPSTREAM_FUSES = {"conv2d": frozenset({"relu"}), "matmul": frozenset({"relu"})}
+
+
+def _is_bias(context: PatternCheckContext) -> bool:
+    """Whether the addend is one value per output channel, not another feature map."""
+    mac, bias = context.annotated_expr["mac"], context.annotated_expr["bias"]
+    layout = getattr(mac.attrs, "out_layout", None) or "C"  # matmul: the last axis
+    channels = _static(mac.ty.shape[layout.index("C") - len(layout)])
+    sizes = [_static(dim) for dim in bias.ty.shape or (None,)]
+    return None not in (*sizes, channels) and math.prod(sizes) in (1, channels)
+
+
+def _static(dim: object) -> int | None:
+    """The value of a dimension, None when it is symbolic."""
+    return getattr(dim, "value", None)
+
+
+def _extensions() -> list[tuple[object, ...]]:
+    """The kit's patterns, lowest priority first as `register_patterns` wants them."""
+    from tvm.relax.dpl import is_op, wildcard
+
+    def activated(x: DFPattern, activation: str) -> DFPattern:
+        op, operands = _ACTIVATIONS[activation]
+        return is_op(op)(x, *(wildcard() for _ in range(operands - 1)))
+
+    table: list[tuple[object, ...]] = [
+        (PREFIX + name, is_op(op)(*(wildcard() for _ in range(operands))))
+        for name, (op, operands) in _PLAIN.items()
+    ]
+    table.append(
+        (PREFIX + "add_relu", is_op("relax.nn.relu")(is_op("relax.add")(wildcard(), wildcard())))
+    )
+    for name, op in _MAC.items():
+        for activation in _ACTIVATIONS.keys() - _UPSTREAM_FUSES.get(name, frozenset()):
+            root = activated(is_op(op)(wildcard(), wildcard()), activation)
+            table.append((f"{PREFIX}{name}_{activation}", root))
+    for activation in ("", *_ACTIVATIONS):
+        for name, op in _MAC.items():
+            mac, bias = is_op(op)(wildcard(), wildcard()), wildcard()
+            biased = is_op("relax.add")(mac, bias) | is_op("relax.add")(bias, mac)
+            root = activated(biased, activation) if activation else biased
+            suffix = f"_{activation}" if activation else ""
+            table.append(
+                (f"{PREFIX}{name}_bias{suffix}", root, {"mac": mac, "bias": bias}, _is_bias)
+            )
+    return table
+
+
+@functools.cache
+def _register() -> None:
+    import tvm.relax.backend.contrib.example_npu  # noqa: F401 - registers upstream's
+    from tvm.relax.backend.pattern_registry import get_pattern, register_patterns
+
+    # Names that upstream's table has already, such as a relu6 of a later release, stay upstream's.
+    register_patterns([entry for entry in _extensions() if get_pattern(entry[0]) is None])
+
+
+def patterns() -> list[FusionPattern]:
+    """Upstream's table and the kit's additions, fused before plain, guarded by the predicates."""
+    from tvm.relax.backend.pattern_registry import get_patterns_with_prefix
+
+    _register()
+    return [_guarded(pattern) for pattern in get_patterns_with_prefix(PREFIX)]
+
+
+BACKEND = Backend(
+    name="example_npu",
+    summary="the example NPU: C++ codegen and a simulator that computes",
+    patterns=patterns,
+    requires={
+        "partition": ("tvm",),
+        "codegen": ("plugin:example_npu", "codegen:example_npu"),
+        "runtime": ("runtime:runtime.ExampleNPUJSONRuntimeCreate",),
+    },
+    options=ExampleNPUOptions,
+    loaders=("example_npu_json",),
+)

@@ -1,0 +1,157 @@
+"""An imported model: the module, its signature, and a reference to compare with."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tvm_byoc_kit.errors import ModelError
+from tvm_byoc_kit.signature import TensorSpec, function_signature
+
+if TYPE_CHECKING:
+    import numpy as np
+    from tvm import IRModule
+
+__all__ = ["ImportedModel", "Reference", "as_model", "load_model"]
+
+
+@dataclass(frozen=True)
+class Reference:
+    """The model's original framework, to compare results with.
+
+    Parameters
+    ----------
+    name : str
+        ``onnxruntime`` or ``torch``.
+    run : callable
+        Takes arrays by input name, gives arrays by output name.
+    """
+
+    name: str
+    run: Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]
+
+
+@dataclass(frozen=True)
+class ImportedModel:
+    """A model as Relax, with names for its inputs and outputs.
+
+    Parameters
+    ----------
+    mod : tvm.IRModule
+        The module; parameters of ONNX and PyTorch models are constants in it.
+    inputs, outputs : tuple of TensorSpec
+        Names, shapes and dtypes, in calling order.
+    source : str
+        ``onnx``, ``torch`` or ``relax``.
+    entry : str
+        The Relax function to run.
+    origin : str
+        The file or class it came from.
+    reference : Reference, optional
+        Runs the model in its original framework.
+    """
+
+    mod: IRModule
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    source: str
+    entry: str = "main"
+    origin: str = ""
+    reference: Reference | None = None
+
+
+def load_model(
+    model: Any,
+    example_inputs: Sequence[Any] | None = None,
+    *,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    dynamic_shapes: Any = None,
+    entry: str | None = None,
+) -> ImportedModel:
+    """Import a model into Relax.
+
+    Parameters
+    ----------
+    model : str, os.PathLike, onnx.ModelProto, torch.nn.Module, ExportedProgram or tvm.IRModule
+        A path names an ONNX file, or an ExportedProgram saved as ``.pt2``.
+    example_inputs : sequence of torch.Tensor, optional
+        For an ``nn.Module``: the inputs it is traced with.
+    shapes : mapping of input name to shape, optional
+        For ONNX: fixed shapes of inputs that are dynamic in the file.
+    dynamic_shapes : optional
+        For an ``nn.Module``: passed to ``torch.export.export``.
+    entry : str, optional
+        For an IRModule: the function to run; by default ``main``, or the only Relax function.
+
+    Raises
+    ------
+    ModelError
+        When the model is of no such kind or cannot be imported.
+    """
+    if isinstance(model, ImportedModel):
+        return model
+    kind = _kind(model)
+    if kind == "relax":
+        return _from_relax(model, entry)
+    if kind == "onnx":
+        from tvm_byoc_kit.frontends.onnx import import_onnx
+
+        return import_onnx(model, shapes)
+    from tvm_byoc_kit.frontends.torch import import_torch
+
+    return import_torch(model, example_inputs, dynamic_shapes)
+
+
+def as_model(model: Any) -> ImportedModel:
+    """`model` itself, or a plain IRModule as a model; what every later stage accepts."""
+    return load_model(model)
+
+
+def _kind(model: Any) -> str:
+    if isinstance(model, (str, os.PathLike)):
+        return "torch" if os.fspath(model).endswith(".pt2") else "onnx"
+    names = {f"{cls.__module__.split('.')[0]}.{cls.__name__}" for cls in type(model).__mro__}
+    for name, kind in _KINDS.items():
+        if name in names:
+            return kind
+    raise ModelError(
+        f"cannot load a {type(model).__name__}; expected the path of an ONNX or .pt2 file, an "
+        "onnx.ModelProto, a torch.nn.Module with example_inputs, a torch ExportedProgram or a "
+        "tvm.IRModule"
+    )
+
+
+_KINDS = {
+    "tvm.IRModule": "relax",
+    "onnx.ModelProto": "onnx",
+    "torch.Module": "torch",
+    "torch.ExportedProgram": "torch",
+}
+
+
+def _from_relax(mod: IRModule, entry: str | None) -> ImportedModel:
+    name = entry or _find_entry(mod)
+    inputs, outputs = function_signature(mod, name)
+    return ImportedModel(mod=mod, inputs=inputs, outputs=outputs, source="relax", entry=name)
+
+
+def _find_entry(mod: IRModule) -> str:
+    from tvm import relax
+
+    names = [
+        var.name_hint
+        for var, function in mod.functions_items()
+        if isinstance(function, relax.Function)
+        and not (function.attrs and {"Codegen", "Composite"} & set(function.attrs.keys()))
+    ]
+    if "main" in names:
+        return "main"
+    if len(names) == 1:
+        return names[0]
+    found = ", ".join(names) or "none"
+    raise ModelError(
+        f"the module has no function `main` and its Relax functions are: {found}; name the one to "
+        "run with load_model(mod, entry=...)"
+    )

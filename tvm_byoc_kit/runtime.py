@@ -1,0 +1,204 @@
+"""A built model: named inputs in, named outputs out."""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import TYPE_CHECKING, Any
+
+from tvm_byoc_kit.artifact import Manifest, open_library, read_manifest, write_artifact
+from tvm_byoc_kit.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import numpy as np
+
+    from tvm_byoc_kit.model import ImportedModel
+    from tvm_byoc_kit.signature import TensorSpec
+
+__all__ = ["Executable", "load"]
+
+
+class Executable:
+    """A built model, fresh from `build` or loaded from an artifact.
+
+    Thread-safe: each thread that calls it gets a virtual machine of its own over the shared code
+    and weights.
+
+    Parameters
+    ----------
+    module : tvm.relax.VMExecutable or tvm.runtime.Module
+    manifest : Manifest
+    model : ImportedModel, optional
+        What it was built from; `verify` takes its reference from there.
+    """
+
+    def __init__(self, module: Any, manifest: Manifest, model: ImportedModel | None = None) -> None:
+        self._built = module
+        self._threads = threading.local()
+        self.manifest = manifest
+        self.model = model
+
+    @property
+    def module(self) -> Any:
+        """The underlying ``tvm.runtime.Module``."""
+        return getattr(self._built, "mod", self._built)
+
+    @property
+    def inputs(self) -> tuple[TensorSpec, ...]:
+        """Names, shapes and dtypes of the inputs, in calling order."""
+        return self.manifest.inputs
+
+    @property
+    def outputs(self) -> tuple[TensorSpec, ...]:
+        """Names, shapes and dtypes of the outputs."""
+        return self.manifest.outputs
+
+    @property
+    def vm(self) -> Any:
+        """The ``tvm.relax.VirtualMachine`` of the calling thread."""
+        if not hasattr(self._threads, "vm"):
+            import tvm
+            from tvm.runtime.vm import VirtualMachine
+
+            self._threads.vm = VirtualMachine(self._built, _device(tvm, self.manifest.target))
+        return self._threads.vm
+
+    def run(self, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        """Run once.
+
+        Parameters
+        ----------
+        inputs : mapping of name to array
+            NumPy arrays, or anything that speaks DLPack from CPU memory; shapes and dtypes as in
+            :attr:`inputs`.
+
+        Returns
+        -------
+        dict of str to numpy.ndarray
+
+        Raises
+        ------
+        InputError
+            When a name, shape or dtype does not fit.
+        """
+        arrays = self._checked(inputs)
+        results = self.vm[self.manifest.entry](*(self._on_device(array) for array in arrays))
+        flat = _flatten(results)
+        return {spec.name: value.numpy() for spec, value in zip(self.outputs, flat, strict=True)}
+
+    def __call__(self, *inputs: Any) -> Any:
+        """Run on inputs in calling order; one output is given as an array, several as a tuple."""
+        if len(inputs) != len(self.inputs):
+            raise InputError(
+                f"expected {len(self.inputs)} input(s) ({'; '.join(map(str, self.inputs))}), "
+                f"got {len(inputs)}"
+            )
+        results = self.run({spec.name: x for spec, x in zip(self.inputs, inputs, strict=True)})
+        values = tuple(results.values())
+        return values[0] if len(values) == 1 else values
+
+    def export(self, path: str | os.PathLike[str]) -> None:
+        """Write the artifact, a shared library with its manifest, in one step.
+
+        Raises
+        ------
+        ArtifactError
+            When it cannot be written or linked.
+        """
+        write_artifact(path, self.manifest, self._built.export_library)
+
+    def _checked(self, inputs: Mapping[str, Any]) -> list[np.ndarray]:
+        names = [spec.name for spec in self.inputs]
+        missing = [name for name in names if name not in inputs]
+        unknown = [name for name in inputs if name not in names]
+        if missing or unknown:
+            parts = [f"missing: {', '.join(missing)}"] if missing else []
+            parts += [f"unknown: {', '.join(unknown)}"] if unknown else []
+            raise InputError(f"inputs do not fit ({'; '.join(parts)}); expected {', '.join(names)}")
+        symbols: dict[str, tuple[int, str]] = {}
+        return [_check_array(spec, inputs[spec.name], symbols) for spec in self.inputs]
+
+    def _on_device(self, array: np.ndarray) -> Any:
+        import tvm
+
+        return tvm.runtime.tensor(array, _device(tvm, self.manifest.target))
+
+    def __repr__(self) -> str:
+        ins, outs = ", ".join(map(str, self.inputs)), ", ".join(map(str, self.outputs))
+        return f"<Executable for {self.manifest.backend}: ({ins}) -> ({outs})>"
+
+
+def load(path: str | os.PathLike[str]) -> Executable:
+    """Load an artifact that `Executable.export` wrote.
+
+    Loading runs native code from the file: load only what you trust.
+
+    Raises
+    ------
+    ArtifactError
+        When the file is missing, damaged, or made for another machine or TVM.
+    BackendUnavailable
+        When the backend's runtime is not here; the message tells how to add it.
+    """
+    manifest = read_manifest(path)
+    return Executable(open_library(path, manifest), manifest)
+
+
+def _device(tvm: Any, target: str) -> Any:
+    return (
+        tvm.cuda(0)
+        if "cuda" in target.split('"kind"', 1)[-1].split(",", maxsplit=1)[0]
+        else tvm.cpu()
+    )
+
+
+def _flatten(result: Any) -> list[Any]:
+    if hasattr(result, "numpy"):
+        return [result]
+    return [leaf for member in result for leaf in _flatten(member)]
+
+
+def _check_array(spec: TensorSpec, value: Any, symbols: dict[str, tuple[int, str]]) -> np.ndarray:
+    array = _as_numpy(spec, value)
+    if str(array.dtype) != spec.dtype:
+        raise InputError(
+            f"input '{spec.name}' is {array.dtype}, expected {spec.dtype}; convert it with "
+            f'x.astype("{spec.dtype}")'
+        )
+    if len(array.shape) != len(spec.shape):
+        raise InputError(
+            f"input '{spec.name}' has shape {array.shape}, expected rank {len(spec.shape)}: {spec}"
+        )
+    for axis, (found, expected) in enumerate(zip(array.shape, spec.shape, strict=True)):
+        if isinstance(expected, str):
+            size, first = symbols.setdefault(expected, (found, spec.name))
+            origin = f"{size}, as '{expected}' is in input '{first}'"
+        else:
+            size, origin = expected, str(expected)
+        if found != size:
+            raise InputError(
+                f"input '{spec.name}' has shape {array.shape}, expected {spec}: axis {axis} must "
+                f"be {origin}"
+            )
+    return array
+
+
+def _as_numpy(spec: TensorSpec, value: Any) -> np.ndarray:
+    import numpy as np
+
+    if isinstance(value, (np.ndarray, np.generic)):
+        return np.ascontiguousarray(value).reshape(np.shape(value))
+    if not hasattr(value, "__dlpack__"):
+        raise InputError(
+            f"input '{spec.name}' is a {type(value).__name__}; expected a NumPy array or a DLPack "
+            "tensor in CPU memory"
+        )
+    try:
+        return np.ascontiguousarray(np.from_dlpack(value)).reshape(tuple(value.shape))
+    except (BufferError, RuntimeError, TypeError, ValueError) as error:
+        raise InputError(
+            f"input '{spec.name}' cannot be read through DLPack: {error}; give it as a NumPy array "
+            "(for torch: x.detach().cpu().numpy())"
+        ) from error

@@ -1,0 +1,91 @@
+"""Names, shapes and dtypes of a model's inputs and outputs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tvm_byoc_kit.errors import ModelError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tvm import IRModule
+
+__all__ = ["TensorSpec", "function_signature"]
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """One input or output.
+
+    Parameters
+    ----------
+    name : str
+    shape : tuple of int or str
+        A string is a symbolic dimension; the same string means the same size.
+    dtype : str
+        NumPy's name, such as ``float32``.
+    """
+
+    name: str
+    shape: tuple[int | str, ...]
+    dtype: str
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.dtype}[{', '.join(map(str, self.shape))}]"
+
+    def to_dict(self) -> dict[str, Any]:
+        """For manifests and ``--json``."""
+        return {"name": self.name, "shape": list(self.shape), "dtype": self.dtype}
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> TensorSpec:
+        """The inverse of :meth:`to_dict`."""
+        return cls(name=data["name"], shape=tuple(data["shape"]), dtype=data["dtype"])
+
+
+def function_signature(
+    mod: IRModule, entry: str, output_names: Sequence[str] | None = None
+) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
+    """Inputs and outputs of the Relax function `entry`; a tuple result is flattened.
+
+    Raises
+    ------
+    ModelError
+        When there is no such function, or an input or output is no tensor of known rank.
+    """
+    from tvm import relax
+
+    names = {var.name_hint: var for var in mod.get_global_vars()}
+    if entry not in names or not isinstance(mod[names[entry]], relax.Function):
+        raise ModelError(
+            f"the module has no Relax function `{entry}`; it has: {', '.join(names) or 'none'}"
+        )
+    function = mod[names[entry]]
+    inputs = tuple(_spec(var.name, var.ty) for var in function.params)
+    types = _flatten(function.ret_ty)
+    if output_names is None or len(output_names) != len(types):
+        output_names = ["output"] if len(types) == 1 else [f"output_{i}" for i in range(len(types))]
+    outputs = tuple(_spec(name, ty) for name, ty in zip(output_names, types, strict=True))
+    return inputs, outputs
+
+
+def _flatten(ty: Any) -> list[Any]:
+    from tvm.ir import TupleType
+
+    if not isinstance(ty, TupleType):
+        return [ty]
+    return [leaf for member in ty.fields for leaf in _flatten(member)]
+
+
+def _spec(name: str, ty: Any) -> TensorSpec:
+    from tvm import relax
+
+    if not isinstance(ty, relax.TensorType) or ty.shape is None or ty.dtype is None:
+        raise ModelError(
+            f"`{name}` is {ty}; expected a tensor whose rank and dtype are known. Annotate the "
+            "function's parameters and result with R.Tensor((...), dtype)"
+        )
+    shape = tuple(int(d) if hasattr(d, "value") else str(d) for d in ty.shape)
+    return TensorSpec(name=name, shape=shape, dtype=str(ty.dtype))
