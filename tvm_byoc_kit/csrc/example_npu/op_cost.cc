@@ -89,7 +89,7 @@ struct ConvView {
       : spatial_rank(static_cast<int64_t>(input.size()) - 2),
         data_layout(op.attrs.Str("data_layout", spatial_rank == 1 ? "NCW" : "NCHW")),
         out_layout(op.attrs.Str("out_layout", data_layout)),
-        groups(op.attrs.Int("groups", 1)) {
+        groups(std::max<int64_t>(op.attrs.Int("groups", 1), 1)) {
     std::string layout = op.attrs.Str("kernel_layout", spatial_rank == 1 ? "OIW" : "OIHW");
     batch = Dim(input, data_layout, 'N');
     input_rows = Dim(input, data_layout, 'H');
@@ -102,16 +102,17 @@ struct ConvView {
     if (op.attrs.Has("dilation")) dilation = op.attrs.Ints("dilation");
     if (op.attrs.Has("padding")) padding = op.attrs.Ints("padding");
     // A 1-d convolution has one row, which FromBack's defaults describe.
-    stride_w = FromBack(strides, 0, 1);
-    stride_h = FromBack(strides, 1, 1);
-    window_w = (kernel_w - 1) * FromBack(dilation, 0, 1) + 1;
-    window_h = (kernel_h - 1) * FromBack(dilation, 1, 1) + 1;
+    auto positive = [](int64_t value) { return std::max<int64_t>(value, 1); };
+    stride_w = positive(FromBack(strides, 0, 1));
+    stride_h = positive(FromBack(strides, 1, 1));
+    window_w = (kernel_w - 1) * positive(FromBack(dilation, 0, 1)) + 1;
+    window_h = (kernel_h - 1) * positive(FromBack(dilation, 1, 1)) + 1;
   }
 
   /*! \brief Sum of the padding before and after spatial axis `axis`. */
   int64_t Padding(size_t axis) const {
-    if (padding.empty()) return 0;
     size_t rank = static_cast<size_t>(spatial_rank);
+    if (padding.empty() || axis >= rank) return 0;
     if (padding.size() == 2 * rank) return padding[axis] + padding[axis + rank];
     return 2 * (padding.size() == rank ? padding[axis] : padding[0]);
   }
@@ -329,7 +330,7 @@ class WorkCounter {
     loops.is_conv = true;
     loops.batch = conv.batch;
     loops.groups = conv.groups;
-    loops.channels = conv.out_channels / std::max<int64_t>(conv.groups, 1);
+    loops.channels = conv.out_channels / conv.groups;
     loops.rows = Dim(out, conv.out_layout, 'H');
     loops.columns = Dim(out, conv.out_layout, 'W');
     loops.reduce = conv.group_inputs;
