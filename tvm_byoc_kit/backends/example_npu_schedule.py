@@ -1,0 +1,587 @@
+"""What the example NPU decided: engines, memory tiers, tiles, estimated cycles, as a trace too.
+
+>>> from tvm_byoc_kit.backends import example_npu_schedule as npu
+>>> regions = npu.schedules(executable)
+>>> rich.print(npu.summary(regions))
+>>> npu.write_chrome_trace("trace.json", regions)  # opens in https://ui.perfetto.dev
+
+The numbers come from a cost model, described in docs/example_npu_cost_model.md; no hardware is
+involved.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tvm_byoc_kit.errors import PluginError
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from rich.table import Table
+
+__all__ = [
+    "ENGINES",
+    "TIERS",
+    "MemoryTier",
+    "Operand",
+    "Schedule",
+    "ScheduledOp",
+    "Tiling",
+    "chrome_trace",
+    "schedules",
+    "summary",
+    "summary_text",
+    "write_chrome_trace",
+]
+
+ENGINES = ("matrix", "vector", "conv", "pooling", "activation")
+TIERS = ("L0", "L1", "L2", "L3")
+
+_KIND = "example_npu_json"
+_VERSION = 1  # of the JSON, see csrc/example_npu/schedule.h
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A tensor that an op reads or writes.
+
+    Parameters
+    ----------
+    role : str
+        ``input``, ``weight`` or ``output``.
+    name : str
+        The parameter's or constant's name; ``<composite>#<node>.<output>`` of another op's result.
+    shape : tuple of int
+        Actual dimensions.
+    dtype : str
+        For instance ``float32``.
+    bytes : int
+        Size.
+    preferred_tier, tier : str
+        Where the tensor would best live, and where it does: one of `TIERS`.
+    spilled : bool
+        Whether it had to go further out than preferred.
+    moved_bytes : int
+        Bytes read from or written to its tier, re-reads by several tiles included.
+    transfers : int
+        In how many pieces.
+    """
+
+    role: str
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    bytes: int
+    preferred_tier: str
+    tier: str
+    spilled: bool
+    moved_bytes: int
+    transfers: int
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """How an op is cut into pieces whose operands fit a memory tier together.
+
+    Parameters
+    ----------
+    dims : tuple of str
+        Names of the loops: batch, group, row, column, channel, reduce of a convolution; batch, m,
+        n, k of a matmul; d0, d1, … (dimensions of the largest operand) of the others.
+    extents, tile : tuple of int
+        Length of each loop, and of a tile's part of it.
+    tiles : int
+        Number of tiles.
+    tile_bytes : int
+        Of all operands of the largest tile.
+    tier : str
+        The tier that holds a tile: L1, or L2 or L3 when even the smallest tile is too large.
+    """
+
+    dims: tuple[str, ...]
+    extents: tuple[int, ...]
+    tile: tuple[int, ...]
+    tiles: int
+    tile_bytes: int
+    tier: str
+
+
+@dataclass(frozen=True)
+class ScheduledOp:
+    """One composite call of a region.
+
+    Parameters
+    ----------
+    node : int
+        Its node in the region's graph.
+    name : str
+        The composite, for instance ``example_npu.conv2d_relu_fused``.
+    ops : tuple of str
+        Relax ops in it.
+    engine : str
+        One of `ENGINES`.
+    fused : bool
+        Whether more than one of its ops computes.
+    macs, element_ops : int
+        Multiply-accumulates, and operations on single elements.
+    operands : tuple of Operand
+        Inputs and weights, then outputs.
+    tiling : Tiling
+        How it is cut.
+    moved_bytes, transfers : tuple of int
+        Bytes and number of tiles through the ports of L0, L1, L2 and L3.
+    compute_cycles, memory_cycles, cycles : int
+        Cycles of either, and the greater of the two.
+    bound : str
+        ``compute`` or ``memory``: what `cycles` comes from.
+    start_cycle : int
+        When it starts, counted from the region's start.
+    """
+
+    node: int
+    name: str
+    ops: tuple[str, ...]
+    engine: str
+    fused: bool
+    macs: int
+    element_ops: int
+    operands: tuple[Operand, ...]
+    tiling: Tiling
+    moved_bytes: tuple[int, ...]
+    transfers: tuple[int, ...]
+    compute_cycles: int
+    memory_cycles: int
+    cycles: int
+    bound: str
+    start_cycle: int
+
+    @property
+    def end_cycle(self) -> int:
+        """When it has finished, counted from the region's start."""
+        return self.start_cycle + self.cycles
+
+    @property
+    def spills(self) -> int:
+        """Number of operands that got a tier further out than preferred."""
+        return sum(operand.spilled for operand in self.operands)
+
+
+@dataclass(frozen=True)
+class MemoryTier:
+    """A memory of the modelled NPU and its use by a region.
+
+    Parameters
+    ----------
+    name : str
+        One of `TIERS`.
+    capacity_bytes : int
+        Size; -1 for the DRAM, which the model does not limit.
+    bytes_per_cycle : float
+        Bandwidth.
+    access_cycles : int
+        Cycles for each transfer of a tile.
+    peak_bytes : int
+        Most bytes of intermediate tensors that live in it at one time.
+    moved_bytes : int
+        Bytes through its port.
+    """
+
+    name: str
+    capacity_bytes: int
+    bytes_per_cycle: float
+    access_cycles: int
+    peak_bytes: int
+    moved_bytes: int
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """All decisions for one region. ``str()`` gives the summary table as text.
+
+    Parameters
+    ----------
+    symbol : str
+        The region's global symbol.
+    mode, power_mode : str
+        Options that it was made with.
+    frequency_mhz : float
+        Cycles per microsecond in that power mode.
+    macs : int
+        Multiply-accumulates of all ops.
+    cycles : int
+        From the start of the first op to the end of the last.
+    microseconds : float
+        The same as estimated time.
+    tiers : tuple of MemoryTier
+        L0 to L3.
+    ops : tuple of ScheduledOp
+        In program order.
+    """
+
+    symbol: str
+    mode: str
+    power_mode: str
+    frequency_mhz: float
+    macs: int
+    cycles: int
+    microseconds: float
+    tiers: tuple[MemoryTier, ...]
+    ops: tuple[ScheduledOp, ...]
+
+    @classmethod
+    def from_json(cls, text: str, symbol: str = "") -> Schedule:
+        """Read what the plugin's ``get_schedule`` gives.
+
+        Parameters
+        ----------
+        text : str
+            JSON as documented in ``csrc/example_npu/schedule.h``.
+        symbol : str
+            The region's name.
+
+        Raises
+        ------
+        PluginError
+            When the plugin and the Python half do not speak of the same thing.
+        """
+        try:
+            data = json.loads(text)
+            version = data.pop("version")
+            if version == _VERSION:
+                tiers = tuple(MemoryTier(**tier) for tier in data.pop("tiers"))
+                ops = tuple(_op_from_json(op) for op in data.pop("ops"))
+                return cls(symbol=symbol, tiers=tiers, ops=ops, **data)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise PluginError(
+                f"the schedule of region '{symbol}' is not as expected ({error}); "
+                "reinstall tvm-byoc-kit, so that its plugin and its Python half match"
+            ) from error
+        raise PluginError(
+            f"the schedule of region '{symbol}' has version {version}, expected {_VERSION}; "
+            "reinstall tvm-byoc-kit, so that its plugin and its Python half match"
+        )
+
+    def __str__(self) -> str:
+        return summary_text(self)
+
+
+def _tuples(data: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: tuple(value) if isinstance(value, list) else value for key, value in data.items()}
+
+
+def _op_from_json(data: Mapping[str, Any]) -> ScheduledOp:
+    op = _tuples(data)
+    op["operands"] = tuple(Operand(**_tuples(operand)) for operand in op["operands"])
+    op["tiling"] = Tiling(**_tuples(op["tiling"]))
+    return ScheduledOp(**op)
+
+
+def schedules(executable: Any) -> tuple[Schedule, ...]:
+    """Schedules of all example NPU regions of a built model.
+
+    Parameters
+    ----------
+    executable : Executable, tvm.runtime.Executable or tvm.runtime.Module
+        The built model, or one region's module.
+
+    Returns
+    -------
+    tuple of Schedule
+        In the order of the modules' import tree; empty when nothing was offloaded. A region with
+        symbolic dimensions is scheduled for the shapes of its last call.
+    """
+    return tuple(
+        Schedule.from_json(
+            str(module.get_function("get_schedule")()), str(module.get_function("get_symbol")())
+        )
+        for module in _npu_modules(_module_of(executable), set())
+    )
+
+
+def _module_of(executable: Any) -> Any:
+    """Return the runtime module inside the kit's or TVM's executable, or the module itself."""
+    while not hasattr(type(executable), "imports"):
+        for name in ("module", "mod"):
+            if hasattr(executable, name):
+                executable = getattr(executable, name)
+                break
+        else:
+            raise TypeError(
+                f"expected a built model or a runtime module, got {type(executable).__name__}"
+            )
+    return executable
+
+
+def _npu_modules(module: Any, seen: set[Any]) -> Iterator[Any]:
+    if module in seen:
+        return
+    seen.add(module)
+    if module.kind == _KIND:
+        yield module
+    for child in module.imports:
+        yield from _npu_modules(child, seen)
+
+
+# Summary ------------------------------------------------------------------------------------------
+
+_COLUMNS = (
+    ("op", "left"),
+    ("engine", "left"),
+    ("fused", "left"),
+    ("MACs", "right"),
+    *((tier, "right") for tier in TIERS),
+    ("spills", "right"),
+    ("tiles", "right"),
+    ("cycles", "right"),
+    ("bound", "left"),
+    ("µs", "right"),
+)
+
+
+def summary(regions: Schedule | Iterable[Schedule]) -> Table:
+    """Tabulate the ops of regions with totals.
+
+    Parameters
+    ----------
+    regions : Schedule or iterable of Schedule
+        As from `schedules`.
+
+    Returns
+    -------
+    rich.table.Table
+        One row for each op: engine, fused, MACs, bytes through each tier, spilled operands, tiles,
+        estimated cycles, what bounds them, estimated microseconds; one row of totals for each
+        region, and one for all where there are several. A region's cycles are those of its
+        timeline, less than the sum where engines work at the same time.
+    """
+    from rich.table import Table
+
+    regions = _as_tuple(regions)
+    modes = sorted({f"{region.power_mode}, {region.frequency_mhz:g} MHz" for region in regions})
+    title = f"example NPU, estimated ({'; '.join(modes)})" if modes else "example NPU: no region"
+    table = Table(title=title)
+    for name, justify in _COLUMNS:
+        table.add_column(name, justify="left" if justify == "left" else "right")
+    for region in regions:
+        for op in region.ops:
+            table.add_row(*_op_cells(op, region))
+        table.add_section()
+        table.add_row(*_total_cells(region.symbol, (region,)), style="bold")
+        table.add_section()
+    if len(regions) > 1:
+        table.add_row(*_total_cells("all regions", regions), style="bold")
+    return table
+
+
+def _op_cells(op: ScheduledOp, region: Schedule) -> list[str]:
+    return [
+        op.name.removeprefix("example_npu."),
+        op.engine,
+        "yes" if op.fused else "",
+        f"{op.macs:,}",
+        *(_size(moved) for moved in op.moved_bytes),
+        str(op.spills or ""),
+        f"{op.tiling.tiles:,}",
+        f"{op.cycles:,}",
+        op.bound,
+        f"{op.cycles / region.frequency_mhz:,.2f}",
+    ]
+
+
+def _total_cells(name: str, regions: tuple[Schedule, ...]) -> list[str]:
+    ops = [op for region in regions for op in region.ops]
+    moved = (sum(op.moved_bytes[tier] for op in ops) for tier in range(len(TIERS)))
+    return [
+        name,
+        "",
+        f"{sum(op.fused for op in ops)} of {len(ops)}",
+        f"{sum(op.macs for op in ops):,}",
+        *(_size(total) for total in moved),
+        str(sum(op.spills for op in ops) or ""),
+        f"{sum(op.tiling.tiles for op in ops):,}",
+        f"{sum(region.cycles for region in regions):,}",
+        "",
+        f"{sum(region.microseconds for region in regions):,.2f}",
+    ]
+
+
+def _size(count: float) -> str:
+    for unit in ("B", "KiB", "MiB"):
+        if count < 1024:  # noqa: PLR2004  (what a KiB is)
+            return f"{count:.4g} {unit}" if count else "0"
+        count /= 1024
+    return f"{count:.4g} GiB"
+
+
+def summary_text(regions: Schedule | Iterable[Schedule], width: int = 160) -> str:
+    """Give `summary` as plain text of at most `width` columns."""
+    from rich.console import Console
+
+    console = Console(width=width, color_system=None)
+    with console.capture() as capture:
+        console.print(summary(regions))
+    return "\n".join(line.rstrip() for line in capture.get().rstrip().splitlines())
+
+
+def _as_tuple(regions: Schedule | Iterable[Schedule]) -> tuple[Schedule, ...]:
+    return (regions,) if isinstance(regions, Schedule) else tuple(regions)
+
+
+# Trace --------------------------------------------------------------------------------------------
+
+_PROCESS = 1
+_REGION_LANE = len(ENGINES)  # a lane above the engines'
+
+
+def chrome_trace(regions: Schedule | Iterable[Schedule]) -> dict[str, Any]:
+    """Lay regions out in time, in the Trace Event Format of Chrome and Perfetto.
+
+    Parameters
+    ----------
+    regions : Schedule or iterable of Schedule
+        As from `schedules`.
+
+    Returns
+    -------
+    dict
+        To be written as JSON: one lane for each engine and one for the regions, which follow one
+        another; what is known of an op in its ``args``; one counter for each tier's traffic in
+        GB/s. Times are microseconds.
+    """
+    regions = _as_tuple(regions)
+    events = list(_lanes())
+    offset = 0.0
+    for region in regions:
+        events.append(
+            _complete(region.symbol, "region", _REGION_LANE, offset, region.microseconds)
+            | {"args": _region_args(region)}
+        )
+        for op in region.ops:
+            start = offset + op.start_cycle / region.frequency_mhz
+            duration = op.cycles / region.frequency_mhz
+            events.append(
+                _complete(op.name, op.engine, ENGINES.index(op.engine), start, duration)
+                | {"args": _op_args(op)}
+            )
+        events.extend(_counters(region, offset))
+        offset += region.microseconds
+    return {"traceEvents": events, "displayTimeUnit": "ns"}
+
+
+def write_chrome_trace(
+    path: str | os.PathLike[str], regions: Schedule | Iterable[Schedule]
+) -> Path:
+    """Write `chrome_trace` to a file, which is complete or not there.
+
+    Parameters
+    ----------
+    path : str or os.PathLike
+        Where to; ``https://ui.perfetto.dev`` and ``chrome://tracing`` open it.
+    regions : Schedule or iterable of Schedule
+        As from `schedules`.
+
+    Returns
+    -------
+    pathlib.Path
+        The file.
+    """
+    target = Path(path)
+    text = json.dumps(chrome_trace(regions), allow_nan=False)
+    # Beside the target, so that the rename stays on one file system.
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".byoc-") as work:
+        unfinished = Path(work) / target.name
+        unfinished.write_text(text, encoding="utf-8")
+        unfinished.replace(target)
+    return target
+
+
+def _lanes() -> Iterator[dict[str, Any]]:
+    yield _metadata("process_name", {"name": "example NPU (estimated)"})
+    names = [f"{engine} engine" for engine in ENGINES] + ["region"]
+    for lane, name in enumerate(names):
+        yield _metadata("thread_name", {"name": name}, lane)
+        # The regions' lane comes first.
+        yield _metadata("thread_sort_index", {"sort_index": -1 if name == "region" else lane}, lane)
+
+
+def _metadata(name: str, args: dict[str, Any], lane: int = 0) -> dict[str, Any]:
+    return {"ph": "M", "name": name, "pid": _PROCESS, "tid": lane, "ts": 0, "args": args}
+
+
+def _complete(name: str, category: str, lane: int, start: float, duration: float) -> dict[str, Any]:
+    return {
+        "ph": "X",
+        "name": name,
+        "cat": category,
+        "pid": _PROCESS,
+        "tid": lane,
+        "ts": start,
+        "dur": duration,
+    }
+
+
+def _region_args(region: Schedule) -> dict[str, Any]:
+    return {
+        "power_mode": region.power_mode,
+        "frequency_mhz": region.frequency_mhz,
+        "macs": region.macs,
+        "cycles": region.cycles,
+        **{f"{tier.name} peak bytes": tier.peak_bytes for tier in region.tiers},
+    }
+
+
+def _op_args(op: ScheduledOp) -> dict[str, Any]:
+    tiling = op.tiling
+    return {
+        "ops": ", ".join(op.ops),
+        "fused": op.fused,
+        "macs": op.macs,
+        "element_ops": op.element_ops,
+        "bound": op.bound,
+        "compute_cycles": op.compute_cycles,
+        "memory_cycles": op.memory_cycles,
+        "tiles": f"{tiling.tiles} of {tiling.tile_bytes} bytes in {tiling.tier}",
+        "tile": ", ".join(
+            f"{dim} {tile}/{extent}"
+            for dim, tile, extent in zip(tiling.dims, tiling.tile, tiling.extents, strict=True)
+        ),
+        **{f"{tier} bytes": moved for tier, moved in zip(TIERS, op.moved_bytes, strict=True)},
+        "operands": [_operand_line(operand) for operand in op.operands],
+    }
+
+
+def _operand_line(operand: Operand) -> str:
+    shape = ", ".join(map(str, operand.shape))
+    spilled = f", spilled from {operand.preferred_tier}" if operand.spilled else ""
+    return (
+        f"{operand.role} {operand.name} ({shape}) {operand.dtype}: "
+        f"{operand.bytes} bytes in {operand.tier}{spilled}"
+    )
+
+
+def _counters(region: Schedule, offset: float) -> Iterator[dict[str, Any]]:
+    """Yield each tier's traffic, a step where an op starts or ends; ops in parallel add up."""
+    for index, tier in enumerate(TIERS):
+        changes: dict[int, float] = {}
+        for op in region.ops:
+            # bytes per cycle * MHz = MB/s
+            rate = op.moved_bytes[index] / op.cycles * region.frequency_mhz / 1000
+            changes[op.start_cycle] = changes.get(op.start_cycle, 0.0) + rate
+            changes[op.end_cycle] = changes.get(op.end_cycle, 0.0) - rate
+        total = 0.0
+        for cycle in sorted(changes):
+            total += changes[cycle]
+            yield {
+                "ph": "C",
+                "name": f"{tier} traffic",
+                "pid": _PROCESS,
+                "tid": 0,
+                "ts": offset + cycle / region.frequency_mhz,
+                "args": {"GB/s": max(round(total, 6), 0.0)},
+            }
