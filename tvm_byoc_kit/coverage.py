@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from tvm import IRModule
 
 __all__ = ["Coverage", "CoveredOp", "Region", "read_coverage"]
@@ -85,16 +87,16 @@ class Coverage:
 
     def __str__(self) -> str:
         lines = [f"{self.offloaded} of {self.total} ops offloaded in {len(self.regions)} region(s)"]
-        for region in self.regions:
-            counts = Counter(region.composites).most_common()
-            parts = ", ".join(name if n == 1 else f"{n} x {name}" for name, n in counts)
-            lines.append(f"  {region.name} ({region.backend}, {region.ops} ops): {parts}")
+        for number, region in enumerate(self.regions, 1):
+            parts = _tally(Counter(region.composites).most_common())
+            lines.append(f"  region {number} ({region.backend}, {region.ops} ops): {parts}")
         if self.host_ops:
-            parts = ", ".join(
-                name if n == 1 else f"{n} x {name}" for name, n in self.host_ops.items()
-            )
-            lines.append(f"  on the host: {parts}")
+            lines.append(f"  on the host: {_tally(self.host_ops.items())}")
         return "\n".join(lines)
+
+
+def _tally(counts: Iterable[tuple[str, int]]) -> str:
+    return ", ".join(name if n == 1 else f"{n} x {name}" for name, n in counts)
 
 
 # Calls that compile to no work of their own.

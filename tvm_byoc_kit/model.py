@@ -140,7 +140,7 @@ def _from_relax(mod: IRModule, entry: str | None) -> ImportedModel:
 def _find_entry(mod: IRModule) -> str:
     from tvm import relax
 
-    names = [
+    names: list[str] = [
         var.name_hint
         for var, function in mod.functions_items()
         if isinstance(function, relax.Function)

@@ -150,7 +150,7 @@ def random_inputs(specs: tuple[TensorSpec, ...], seed: int = 0) -> dict[str, np.
     for spec in specs:
         shape = tuple(2 if isinstance(dim, str) else dim for dim in spec.shape)
         if spec.dtype.startswith(("float", "bfloat")):
-            value = rng.standard_normal(shape)
+            value: np.ndarray = rng.standard_normal(shape)
         else:
             value = rng.integers(0, 2 if spec.dtype == "bool" else 10, shape)
         values[spec.name] = np.asarray(value).astype(spec.dtype)

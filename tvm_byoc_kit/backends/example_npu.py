@@ -35,6 +35,26 @@ class ExampleNPUOptions:
         Scales the clock of the cost model.
     l0_bytes, l1_bytes, l2_bytes : int
         Sizes of the register file, the SRAM and the CMX in bytes.
+    frequency_mhz : int
+        Cycles per microsecond in ``high_performance``.
+    matrix_macs_per_cycle, conv_macs_per_cycle : int
+        32-bit multiply-accumulates per cycle of the two engines.
+    array_columns : int
+        Output channels that the arrays work on at once.
+    float16_mac_speedup, int8_mac_speedup : int
+        MACs per unit and cycle for narrower operands.
+    vector_ops_per_cycle, pooling_ops_per_cycle, activation_ops_per_cycle : int
+        Element operations per cycle of the other engines.
+    l0_bytes_per_cycle, l1_bytes_per_cycle, l2_bytes_per_cycle : int
+        Bandwidth of each tier, bytes per cycle.
+    l3_mbytes_per_second : int
+        Bandwidth of DRAM, which has its own clock, in megabytes per second.
+    l0_access_cycles, l1_access_cycles, l2_access_cycles, l3_access_cycles : int
+        Cycles for each transfer of a tile; 0 is allowed.
+
+    Notes
+    -----
+    The cost model and the reason of each default: ``docs/example_npu_cost_model.md``.
     """
 
     mode: str = "simulate"
@@ -42,6 +62,23 @@ class ExampleNPUOptions:
     l0_bytes: int = 4 * 1024
     l1_bytes: int = 256 * 1024
     l2_bytes: int = 512 * 1024
+    frequency_mhz: int = 1000
+    matrix_macs_per_cycle: int = 256
+    conv_macs_per_cycle: int = 256
+    array_columns: int = 16
+    float16_mac_speedup: int = 2
+    int8_mac_speedup: int = 4
+    vector_ops_per_cycle: int = 64
+    pooling_ops_per_cycle: int = 64
+    activation_ops_per_cycle: int = 64
+    l0_bytes_per_cycle: int = 1024
+    l1_bytes_per_cycle: int = 256
+    l2_bytes_per_cycle: int = 64
+    l3_mbytes_per_second: int = 16000
+    l0_access_cycles: int = 0
+    l1_access_cycles: int = 1
+    l2_access_cycles: int = 4
+    l3_access_cycles: int = 100
 
     def __post_init__(self) -> None:
         for name, allowed in _CHOICES.items():
@@ -51,10 +88,10 @@ class ExampleNPUOptions:
                     f"example_npu option {name}={value!r}: expected one of {', '.join(allowed)}"
                 )
         for item in fields(self):
-            value = getattr(self, item.name)
-            if item.name not in _CHOICES and (type(value) is not int or value <= 0):
+            value, least = getattr(self, item.name), int(not item.name.endswith("_access_cycles"))
+            if item.name not in _CHOICES and (type(value) is not int or value < least):
                 raise OptionError(
-                    f"example_npu option {item.name}={value!r}: expected a positive integer"
+                    f"example_npu option {item.name}={value!r}: expected an integer >= {least}"
                 )
 
 
@@ -194,8 +231,11 @@ def _is_bias(context: PatternCheckContext) -> bool:
     mac, bias = context.annotated_expr["mac"], context.annotated_expr["bias"]
     layout = getattr(mac.attrs, "out_layout", None) or "C"  # matmul: the last axis
     channels = _static(mac.ty.shape[layout.index("C") - len(layout)])
-    sizes = [_static(dim) for dim in bias.ty.shape or (None,)]
-    return None not in (*sizes, channels) and math.prod(sizes) in (1, channels)
+    sizes = [_static(dim) for dim in bias.ty.shape or ()]
+    known = [size for size in (channels, *sizes) if size is not None]
+    if bias.ty.shape is None or len(known) != 1 + len(sizes):
+        return False
+    return math.prod(known[1:]) in (1, channels)
 
 
 def _static(dim: object) -> int | None:

@@ -1,0 +1,394 @@
+"""``tvm-byoc``: the same functions as ``import tvm_byoc_kit``, from the command line."""
+
+from __future__ import annotations
+
+import json
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tvm_byoc_kit.errors import ByocError, InputError, OptionError
+from tvm_byoc_kit.terminal import make_console, progress, quiet_native_log
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    import numpy as np
+    from rich.console import Console
+
+    from tvm_byoc_kit.model import ImportedModel
+    from tvm_byoc_kit.runtime import Executable
+
+cli = typer.Typer(
+    name="tvm-byoc",
+    help="Bring your own codegen to the stock Apache TVM wheel.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+)
+
+Model = Annotated[
+    Path, typer.Argument(help="An ONNX file, or a PyTorch ExportedProgram (.pt2).", metavar="MODEL")
+]
+BackendName = Annotated[
+    str, typer.Option("--backend", "-b", help="Backend; `tvm-byoc doctor` lists them.")
+]
+Shapes = Annotated[
+    list[str] | None,
+    typer.Option("--shape", "-s", help="Fix a dynamic input's shape: `name:1,3,224,224`."),
+]
+Options = Annotated[
+    list[str] | None,
+    typer.Option("--option", "-o", help="Option of the backend's codegen: `key=value`."),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print the facts as JSON.")]
+Inputs = Annotated[
+    Path | None,
+    typer.Option("--inputs", "-i", help="Inputs by name, as .npz; random when left out."),
+]
+Seed = Annotated[int, typer.Option(help="Of the random inputs.")]
+
+
+def app() -> None:
+    """Entry point: an error of the kit is one line on stderr and exit code 1, no traceback."""
+    try:
+        cli()
+    except ByocError as error:
+        print(f"tvm-byoc: {error}", file=sys.stderr)  # noqa: T201 - the command line's own output
+        sys.exit(1)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from tvm_byoc_kit.artifact import versions
+
+        typer.echo(", ".join(f"{name} {number}" for name, number in versions().items()))
+        raise typer.Exit
+
+
+@cli.callback()
+def main(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Versions.")
+    ] = False,
+) -> None:
+    """Bring your own codegen to the stock Apache TVM wheel."""
+
+
+@cli.command()
+def doctor(as_json: Json = False) -> None:
+    """What is here, what is missing, and the command that adds it. Exit code 0: the core works.
+
+    Example: `tvm-byoc doctor --json`
+    """
+    from tvm_byoc_kit import doctor as report_module
+
+    console = make_console()
+    with progress(console, "looking around"):
+        _import_tvm_without_torch()
+        report = report_module.doctor()
+    _show(console, as_json, report.to_dict(), lambda: report_module.render(report, console))
+    raise typer.Exit(0 if report.ok else 1)
+
+
+@cli.command()
+def partition(
+    model: Model,
+    backend: BackendName = "example_npu",
+    shape: Shapes = None,
+    script: Annotated[bool, typer.Option(help="Print the partitioned module too.")] = False,
+    as_json: Json = False,
+) -> None:
+    """What the backend would take over; nothing is compiled.
+
+    Example: `tvm-byoc partition model.onnx --backend tensorrt --shape input:1,3,224,224`
+    """
+    import tvm_byoc_kit as byoc
+
+    console = make_console()
+    with _working(console, model, "partitioning"):
+        parts = byoc.partition(_load_model(model, shape), backend)
+        coverage = parts.coverage
+    facts = {"model": str(model), "backend": parts.backend.name} | coverage.to_dict()
+    if script:
+        facts["script"] = parts.mod.script()
+
+    def show() -> None:
+        if script:
+            console.print(facts["script"], markup=False)
+        console.print(str(coverage), markup=False)
+
+    _show(console, as_json, facts, show)
+
+
+@cli.command()
+def compile(  # noqa: A001 - the command's name
+    model: Model,
+    output: Annotated[Path, typer.Option("--output", help="The artifact to write, a .so file.")],
+    backend: BackendName = "example_npu",
+    shape: Shapes = None,
+    target: Annotated[str | None, typer.Option(help="TVM target of the host part.")] = None,
+    option: Options = None,
+    as_json: Json = False,
+) -> None:
+    """Import, partition, build and export a model as one artifact.
+
+    Example: `tvm-byoc compile model.onnx --backend example_npu --output model.so`
+    """
+    import tvm_byoc_kit as byoc
+
+    console = make_console()
+    with _working(console, model, "compiling"):
+        parts = byoc.partition(_load_model(model, shape), backend)
+        exe = byoc.build(parts, target, _parse_options(option) or None)
+        exe.export(output)
+    coverage = parts.coverage
+    facts = {
+        "model": str(model),
+        "artifact": str(output),
+        "bytes": output.stat().st_size,
+        "ops_total": coverage.total,
+        "ops_offloaded": coverage.offloaded,
+        "manifest": exe.manifest.to_dict(),
+    }
+
+    def show() -> None:
+        console.print(str(coverage), markup=False)
+        console.print(f"wrote {output} ({facts['bytes']} bytes)", markup=False)
+
+    _show(console, as_json, facts, show)
+
+
+@cli.command()
+def run(
+    artifact: Annotated[Path, typer.Argument(help="An artifact that `compile` wrote.")],
+    inputs: Inputs = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", help="Write the outputs by name, as .npz.")
+    ] = None,
+    trace: Annotated[
+        Path | None,
+        typer.Option(help="Example NPU: write its schedule as Chrome trace JSON (Perfetto)."),
+    ] = None,
+    seed: Seed = 0,
+    as_json: Json = False,
+) -> None:
+    """Run an artifact once. Loading one runs native code: run only what you trust.
+
+    Example: `tvm-byoc run model.so --inputs inputs.npz --output outputs.npz --trace trace.json`
+    """
+    import tvm_byoc_kit as byoc
+
+    console = make_console()
+    with _working(console, artifact, "running"):
+        exe = byoc.load(artifact)
+        results = exe.run(_read_inputs(exe, inputs, seed))
+    schedules: tuple[Any, ...] = ()
+    if exe.manifest.backend == "example_npu":
+        from tvm_byoc_kit.backends import example_npu_schedule
+
+        schedules = example_npu_schedule.schedules(exe)
+        if trace is not None:
+            example_npu_schedule.write_chrome_trace(trace, schedules)
+    elif trace is not None:
+        raise OptionError(
+            f"--trace shows the example NPU's schedule; {artifact} is for {exe.manifest.backend}"
+        )
+    if output is not None:
+        _write_npz(output, results)
+    facts = {
+        "artifact": str(artifact),
+        "inputs": "random" if inputs is None else str(inputs),
+        "outputs": {name: _describe(value) for name, value in results.items()},
+        "schedule": [schedule.to_dict() for schedule in schedules],
+    }
+
+    def show() -> None:
+        for name, value in results.items():
+            console.print(f"{name}: {_describe(value)['summary']}", markup=False)
+        if schedules:
+            console.print(example_npu_schedule.summary(schedules))
+        for path in (output, trace):
+            if path is not None:
+                console.print(f"wrote {path}", markup=False)
+
+    _show(console, as_json, facts, show)
+
+
+@cli.command()
+def verify(
+    subject: Annotated[
+        Path, typer.Argument(help="A model, or an artifact (.so).", metavar="MODEL|ARTIFACT")
+    ],
+    reference: Annotated[
+        str,
+        typer.Option(help="`auto`, `onnxruntime`, `torch`, `tvm`, or a model file."),
+    ] = "auto",
+    backend: BackendName = "example_npu",
+    shape: Shapes = None,
+    option: Options = None,
+    inputs: Inputs = None,
+    seed: Seed = 0,
+    as_json: Json = False,
+) -> None:
+    """Compare a model built for a backend, or an artifact, with its original framework.
+
+    Exit code 1 when they differ.
+
+    Example: `tvm-byoc verify model.onnx --backend example_npu`, or
+    `tvm-byoc verify model.so --reference model.onnx`
+    """
+    import tvm_byoc_kit as byoc
+
+    console = make_console()
+    with _working(console, Path(reference), "verifying", also=subject):
+        if subject.suffix == ".so":
+            exe = byoc.load(subject)
+        else:
+            model = _load_model(subject, shape)
+            exe = byoc.compile(model, backend, options=_parse_options(option) or None)
+        arrays = _read_inputs(exe, inputs, seed)
+        result = byoc.verify(exe, _reference(reference, shape), inputs=arrays)
+    _show(console, as_json, result.to_dict(), lambda: console.print(str(result), markup=False))
+    raise typer.Exit(0 if result else 1)
+
+
+@cli.command()
+def quickstart(
+    output: Annotated[
+        Path | None, typer.Option(help="Keep the artifact and the trace in this directory.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """The four steps on the tutorial's module and on a trained model, with the numbers checked.
+
+    Example: `tvm-byoc quickstart`
+    """
+    from tvm_byoc_kit import quickstart as steps
+
+    console = make_console()
+    _import_tvm_without_torch()
+    result = steps.quickstart(None if as_json else console, output=output)
+    if as_json:
+        _show(console, as_json, result.to_dict(), lambda: None)
+    raise typer.Exit(0 if result else 1)
+
+
+@cli.command("cmake-dir")
+def cmake_dir() -> None:
+    """Print the directory for `find_package(TvmByocKit CONFIG)` of a plugin of your own.
+
+    Example: `cmake -DTvmByocKit_DIR=$(tvm-byoc cmake-dir) ..`
+    """
+    from tvm_byoc_kit.native import cmake_dir as find
+
+    typer.echo(str(find()))
+
+
+@contextmanager
+def _working(console: Console, model: Path, text: str, also: Path | None = None) -> Iterator[None]:
+    """Progress, a quiet log, and TVM without torch unless a file needs torch."""
+    needs_torch = any(path is not None and path.suffix == ".pt2" for path in (model, also))
+    with progress(console, text), quiet_native_log():
+        if not needs_torch:
+            _import_tvm_without_torch()
+        yield
+
+
+def _import_tvm_without_torch() -> None:
+    from tvm_byoc_kit.native import without_torch
+
+    try:
+        with without_torch():
+            import tvm  # noqa: F401 - the first import decides whether torch comes along
+    except ImportError:
+        pass  # the doctor says what is missing; every other command fails where it needs TVM
+
+
+def _show(console: Console, as_json: bool, facts: Any, show: Callable[[], None]) -> None:
+    if as_json:
+        console.print_json(json.dumps(facts, default=str), highlight=False)
+    else:
+        show()
+
+
+def _load_model(path: Path, shapes: list[str] | None) -> ImportedModel:
+    import tvm_byoc_kit as byoc
+
+    return byoc.load_model(path, shapes=_parse_shapes(shapes))
+
+
+def _reference(name: str, shapes: list[str] | None) -> Any:
+    return _load_model(Path(name), shapes) if name.endswith((".onnx", ".pt2")) else name
+
+
+def _parse_shapes(items: list[str] | None) -> dict[str, list[int]]:
+    shapes = {}
+    for item in items or []:
+        name, _, dims = item.rpartition(":")
+        if not name or not all(dim.strip().isdigit() for dim in dims.split(",")):
+            raise OptionError(f"--shape {item}: expected name:1,3,224,224")
+        shapes[name] = [int(dim) for dim in dims.split(",")]
+    return shapes
+
+
+def _parse_options(items: list[str] | None) -> dict[str, Any]:
+    options: dict[str, Any] = {}
+    for item in items or []:
+        key, equals, value = item.partition("=")
+        if not equals:
+            raise OptionError(f"--option {item}: expected key=value")
+        try:
+            options[key] = json.loads(value)
+        except json.JSONDecodeError:
+            options[key] = value
+    return options
+
+
+def _read_inputs(exe: Executable, path: Path | None, seed: int) -> dict[str, np.ndarray]:
+    from tvm_byoc_kit.verification import random_inputs
+
+    if path is None:
+        return random_inputs(exe.inputs, seed)
+    import numpy as np
+
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            return {name: archive[name] for name in archive.files}
+    except (OSError, ValueError, AttributeError) as error:
+        raise InputError(
+            f"--inputs {path} is no .npz archive of arrays ({error}); write it with "
+            "numpy.savez(path, name=array)"
+        ) from error
+
+
+def _write_npz(path: Path, arrays: dict[str, np.ndarray]) -> None:
+    import numpy as np
+
+    unfinished = path.with_name(f".{path.name}.unfinished")
+    try:
+        with unfinished.open("wb") as file:
+            # NumPy's type has a keyword of its own beside the arrays.
+            np.savez(file, **arrays)  # type: ignore[arg-type]
+        unfinished.replace(path)
+    except OSError as error:
+        raise OptionError(f"--output {path}: cannot be written ({error})") from error
+
+
+def _describe(array: np.ndarray) -> dict[str, Any]:
+    flat = array.ravel()
+    head = ", ".join(f"{value:.6g}" for value in flat[:8].tolist())
+    more = ", ..." if flat.size > 8 else ""  # noqa: PLR2004 - as many as fit a line
+    return {
+        "shape": list(array.shape),
+        "dtype": str(array.dtype),
+        "summary": f"{array.dtype}{list(array.shape)} [{head}{more}]",
+    }
+
+
+if __name__ == "__main__":
+    app()
