@@ -17,6 +17,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tvm_byoc_kit import native
 from tvm_byoc_kit.availability import probe
 from tvm_byoc_kit.errors import ArtifactError, BackendUnavailable
 from tvm_byoc_kit.signature import TensorSpec
@@ -33,8 +34,16 @@ _PACKAGES = {"tvm_byoc_kit": "tvm-byoc-kit", "tvm": "apache-tvm", "tvm_ffi": "ap
 
 
 def versions() -> dict[str, str]:
-    """Versions of what takes part in a build; a package run from a source tree is ``unknown``."""
-    return {name: _version(package) for name, package in _PACKAGES.items()}
+    """Versions of what takes part in a build; a package run from a source tree is ``unknown``.
+
+    A plugin is listed with what it was built with, once it is loaded.
+    """
+    found = {name: _version(package) for name, package in _PACKAGES.items()}
+    for name, plugin in native.PLUGINS.items():
+        if native.is_loaded(plugin) and plugin.library.exists():
+            built = native.read_build_info(plugin.directory)
+            found[f"plugin:{name}"] = f"{built.kit} (tvm-ffi {built.tvm_ffi}, {built.compiler})"
+    return found
 
 
 def _version(package: str) -> str:
