@@ -65,12 +65,17 @@ def compile_library(plugin: native.Plugin, source: str) -> None:
     subprocess.run(command, input=source, text=True, check=True)
 
 
+def output(script: str, *, path: Path | None = None, **environment: str) -> str:
+    """Run a script in a fresh interpreter, which must succeed, and return what it prints."""
+    done = run(script, path=path, **environment)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
 def run(
     script: str, *, path: Path | None = None, **environment: str
-) -> subprocess.CompletedProcess:
-    """Run a script in a fresh interpreter, with warnings of this kit as errors."""
-    paths = [str(path)] if path else []
-    paths += filter(None, [os.environ.get("PYTHONPATH")])
+) -> subprocess.CompletedProcess[str]:
+    paths = filter(None, [path and str(path), os.environ.get("PYTHONPATH")])
     return subprocess.run(
         [sys.executable, "-c", script],
         capture_output=True,
@@ -79,12 +84,6 @@ def run(
         check=False,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), **environment},
     )
-
-
-def output(script: str, *, path: Path | None = None, **environment: str) -> str:
-    done = run(script, path=path, **environment)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
 
 
 # --- what is refused before anything is opened ---------------------------------------------------
@@ -249,6 +248,7 @@ PRESENT = (
     "maps = [line for line in open('/proc/self/maps') if 'libbyoc_example_npu' in line]\n"
     "print(all(have), any(have), len({line.split()[-1] for line in maps}))"
 )
+NO_TORCH = "import sys; sys.modules['torch'] = None\n"  # tvm_ffi would import it, for seconds
 LOADED, ABSENT, PROVIDED = "True True 1", "False False 0", "True True 0"
 
 
@@ -272,7 +272,7 @@ def test_loading_twice_and_from_threads_opens_the_plugin_once() -> None:
         "    assert all(pool.map(native.load, ['example_npu'] * 16))\n"
         "assert native.load('example_npu') and native.is_loaded('example_npu')\n"
     )
-    assert output(script + PRESENT) == LOADED
+    assert output(NO_TORCH + script + PRESENT) == LOADED
 
 
 @needs_plugin
@@ -284,14 +284,17 @@ def test_the_plugin_is_not_opened_where_tvm_has_its_functions() -> None:
         "assert native.load('example_npu')\n"
         "import tvm\n"
     )
-    assert output(script + PRESENT) == PROVIDED
+    assert output(NO_TORCH + script + PRESENT) == PROVIDED
 
 
 @needs_plugin
 def test_a_second_copy_of_the_plugin_is_not_opened_though_it_would_abort(tmp_path: Path) -> None:
     for name in ("libbyoc_example_npu.so", "build_info.json"):
         shutil.copy(native.LIB_DIR / name, tmp_path)
-    first = "import ctypes, tvm\nfrom tvm_byoc_kit import native\nnative.load('example_npu')\n"
+    first = (
+        NO_TORCH
+        + "import ctypes, tvm\nfrom tvm_byoc_kit import native\nnative.load('example_npu')\n"
+    )
     copy = f"native.Plugin('example_npu', {FUNCTIONS}, native.Path({str(tmp_path)!r}))"
     assert output(f"{first}assert native.load({copy})\n{PRESENT}") == LOADED
     assert run(f"{first}ctypes.CDLL({copy}.library)").returncode != 0
@@ -300,7 +303,7 @@ def test_a_second_copy_of_the_plugin_is_not_opened_though_it_would_abort(tmp_pat
 @needs_plugin
 def test_import_tvm_loads_the_plugin_by_the_entry_point(entry_point: Path) -> None:
     script = "import warnings; warnings.simplefilter('error'); import tvm\n"
-    assert output(script + PRESENT, path=entry_point) == LOADED
+    assert output(NO_TORCH + script + PRESENT, path=entry_point) == LOADED
 
 
 @needs_plugin
@@ -309,7 +312,7 @@ def test_import_tvm_loads_the_plugin_in_runtime_only_mode(entry_point: Path) -> 
         "import warnings; warnings.simplefilter('error'); import tvm\n"
         "assert tvm._RUNTIME_ONLY and not hasattr(tvm, 'relax')\n"
     )
-    assert output(script + PRESENT, path=entry_point, TVM_USE_RUNTIME_LIB="1") == LOADED
+    assert output(NO_TORCH + script + PRESENT, path=entry_point, TVM_USE_RUNTIME_LIB="1") == LOADED
 
 
 @needs_plugin
@@ -322,9 +325,9 @@ def test_autoload_can_be_turned_off_and_loading_by_hand_still_works(entry_point:
         "assert not status and 'TVM_DEVICE_BACKEND_AUTOLOAD' in status.detail, status\n"
     )
     off = {"TVM_DEVICE_BACKEND_AUTOLOAD": "0"}
-    assert output(script + PRESENT, path=entry_point, **off) == ABSENT
+    assert output(NO_TORCH + script + PRESENT, path=entry_point, **off) == ABSENT
     by_hand = script + "assert native.load('example_npu') and probe('codegen:example_npu')\n"
-    assert output(by_hand + PRESENT, path=entry_point, **off) == LOADED
+    assert output(NO_TORCH + by_hand + PRESENT, path=entry_point, **off) == LOADED
 
 
 @needs_plugin
@@ -337,7 +340,7 @@ def test_loading_while_another_thread_imports_tvm_does_not_deadlock(entry_point:
         "[job.start() for job in jobs]; [job.join(60) for job in jobs]\n"
         "assert not any(job.is_alive() for job in jobs)\n"
     )
-    assert output(script + PRESENT, path=entry_point) == LOADED
+    assert output(NO_TORCH + script + PRESENT, path=entry_point) == LOADED
 
 
 # --- autoload, cmake_dir, without_torch ----------------------------------------------------------

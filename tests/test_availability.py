@@ -1,0 +1,437 @@
+"""The probes tell the truth about this machine, and their remedies are commands that work."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tvm_byoc_kit import availability, remedies, toolchain
+from tvm_byoc_kit.availability import probe, probe_names
+from tvm_byoc_kit.errors import OptionError
+from tvm_byoc_kit.status import Status
+
+FIXED = [name for name in probe_names() if "<" not in name]
+FREE = ["codegen:tensorrt", "codegen:none", "runtime:none", "target:llvm", "target:none"]
+ROOT = Path(__file__).resolve().parent.parent
+
+needs_gcc = pytest.mark.skipif(not shutil.which("gcc"), reason="needs gcc to compile a library")
+
+
+def script(path: Path, text: str) -> Path:
+    """Write an executable shell script."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{text}\n", encoding="utf-8")
+    path.chmod(0o755)
+    return path
+
+
+def probe_elsewhere(name: str, **environment: str) -> Status:
+    """Probe in a fresh interpreter that was started with these environment variables."""
+    code = (
+        "import dataclasses, json, sys\n"
+        "from tvm_byoc_kit.availability import probe\n"
+        "print(json.dumps(dataclasses.asdict(probe(sys.argv[1]))))"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", code, name],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+        env={**os.environ, **environment},
+    )
+    return Status(**json.loads(run.stdout))
+
+
+# --- every probe ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [*FIXED, *FREE])
+def test_a_probe_gives_a_version_or_a_reason_with_a_remedy(name: str) -> None:
+    status = probe(name)
+    assert bool(status) is status.ok
+    if status:
+        assert status.remedy == ""
+    else:
+        assert status.detail
+        assert status.remedy
+        assert status.remedy in str(status)
+
+
+@pytest.mark.parametrize("name", ["", "tensorflow", "codegen", "codegen:", "device:npu", ":cuda"])
+def test_an_unknown_probe_is_an_option_error_that_lists_the_known_ones(name: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        probe(name)
+    assert f"'{name}'" in str(caught.value)
+    assert "onnxruntime" in str(caught.value)
+    assert "codegen:<backend>" in str(caught.value)
+
+
+def test_probing_packages_and_tools_imports_none_of_them() -> None:
+    names = [name for name in FIXED if not name.startswith(("plugin:", "tvm-import", "device:"))]
+    code = (
+        "import sys\n"
+        "from tvm_byoc_kit.availability import probe\n"
+        f"for name in {names}: probe(name)\n"
+        "print({'torch', 'onnx', 'onnxruntime', 'onnxsim', 'tensorrt', 'tvm', 'tvm_ffi', 'numpy'}"
+        " & set(sys.modules))"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True
+    )
+    assert run.stdout.strip() == "set()"
+
+
+# --- Python packages -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["onnx", "onnxruntime", "tvm_ffi"])
+def test_a_package_that_can_be_imported_is_found_with_its_own_version(name: str) -> None:
+    module = pytest.importorskip(name)
+    assert probe(name).detail == module.__version__
+
+
+def test_a_package_that_cannot_be_imported_is_missing_and_an_extra_adds_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "onnxsim", None)
+    status = probe("onnxsim")
+    assert not status
+    assert "'onnxsim' is not installed" in status.detail
+    assert re.fullmatch(r'pip install "[^"]+\[onnx\]"', status.remedy)
+
+
+def test_a_folder_with_the_name_of_a_package_is_not_taken_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "byoc_folder").mkdir()
+    monkeypatch.syspath_prepend(tmp_path)
+    assert not availability._importable("byoc_folder")
+    (tmp_path / "byoc_folder" / "__init__.py").touch()
+    assert availability._importable("byoc_folder")
+
+
+def test_every_extra_that_a_remedy_names_is_one_of_the_package() -> None:
+    named = {
+        match.group(1)
+        for package in availability._PACKAGES.values()
+        if (match := re.search(rf"(?:{remedies.KIT}|{ROOT})\[(\w+)\]", package.remedy()))
+    }
+    assert named == {"onnx", "torch", "tensorrt"}
+    assert named <= _declared_extras()
+
+
+def _declared_extras() -> set[str]:
+    try:
+        return set(importlib.metadata.metadata(remedies.KIT).get_all("Provides-Extra") or ())
+    except importlib.metadata.PackageNotFoundError:
+        section = (ROOT / "pyproject.toml").read_text().partition("optional-dependencies]")[2]
+        return set(re.findall(r"^(\w+) = \[", section.partition("\n[")[0], flags=re.MULTILINE))
+
+
+# --- TVM -----------------------------------------------------------------------------------------
+
+
+def test_tvm_is_found_with_its_version_and_the_libraries_of_its_wheel() -> None:
+    tvm = pytest.importorskip("tvm")
+    status = probe("tvm")
+    assert status.detail.startswith(f"{tvm.__version__} (")
+    library = Path(tvm.__file__).parent / "lib" / "libtvm_compiler.so"
+    assert ("compiler" in status.detail) == library.is_file()
+
+
+def test_a_tvm_of_another_release_is_refused_with_the_command_that_changes_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(availability, "_version", lambda *_names: "0.26.0")
+    status = probe("tvm")
+    assert not status
+    assert "0.26.0" in status.detail
+    assert status.remedy == 'pip install "apache-tvm==0.27.*"'
+    assert not probe("codegen:tensorrt")
+
+
+def test_a_tvm_that_cannot_be_imported_is_reported_with_its_own_error(tmp_path: Path) -> None:
+    broken = "raise RuntimeError('libLLVM is\\nmissing')"
+    (tmp_path / "tvm").mkdir()
+    (tmp_path / "tvm" / "__init__.py").write_text(broken, encoding="utf-8")
+    path = os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH")]))
+    for name in ("tvm-import", "codegen:tensorrt", "plugin:example_npu"):
+        status = probe_elsewhere(name, PYTHONPATH=path)
+        assert not status
+        assert "libLLVM is missing" in status.detail
+
+
+def test_runtime_only_mode_lacks_the_compilers_functions_and_the_remedy_says_why() -> None:
+    status = probe_elsewhere("target:llvm", TVM_USE_RUNTIME_LIB="1")
+    assert not status
+    assert status.remedy == "unset TVM_USE_RUNTIME_LIB"
+    assert probe("target:llvm")
+
+
+def test_a_codegen_agrees_with_tvms_own_registry() -> None:
+    tvm_ffi = pytest.importorskip("tvm_ffi")
+    pytest.importorskip("tvm")
+    for backend in ("tensorrt", "cutlass", "cublas", "cudnn", "nonesuch"):
+        function = tvm_ffi.get_global_func(f"relax.ext.{backend}", allow_missing=True)
+        assert bool(probe(f"codegen:{backend}")) == (function is not None)
+
+
+def test_the_remedy_for_a_codegen_outside_the_wheel_is_a_build_of_the_same_tvm() -> None:
+    status = probe("codegen:tensorrt")
+    if status:
+        pytest.skip("this TVM has TensorRT's codegen")
+    version = importlib.metadata.version("apache-tvm")
+    assert f"git+https://github.com/apache/tvm@v{version}" in status.remedy
+    assert "-C cmake.define.USE_TENSORRT_CODEGEN=ON" in status.remedy
+
+
+def test_a_runtime_built_without_its_library_counts_as_missing() -> None:
+    code = (
+        "import tvm_ffi\n"
+        "tvm_ffi.register_global_func('runtime.tensorrt_runtime_create', lambda: None)\n"
+        "tvm_ffi.register_global_func('relax.is_tensorrt_runtime_enabled', lambda: {})\n"
+        "from tvm_byoc_kit.availability import probe\n"
+        "print(probe('runtime:runtime.tensorrt_runtime_create').ok)"
+    )
+    if probe("runtime:runtime.tensorrt_runtime_create"):
+        pytest.skip("this TVM has TensorRT's runtime")
+    for enabled in (False, True):
+        run = subprocess.run(
+            [sys.executable, "-c", code.format(enabled)], capture_output=True, text=True, check=True
+        )
+        assert run.stdout.strip() == str(enabled)
+
+
+# --- build tools ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def empty_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The only directory on PATH, empty."""
+    directory = tmp_path / "bin"
+    directory.mkdir()
+    monkeypatch.setenv("PATH", str(directory))
+    for variable in ("CXX", "CUDA_PATH", "CUDA_HOME"):
+        monkeypatch.delenv(variable, raising=False)
+    return directory
+
+
+@pytest.mark.parametrize(
+    ("manager", "command"),
+    [
+        ("apt-get", "apt-get install g++"),
+        ("dnf", "dnf install gcc-c++"),
+        ("apk", "apk add g++"),
+        ("none", "apt-get install g++"),
+    ],
+)
+def test_a_missing_compiler_is_added_by_the_package_manager_that_is_here(
+    empty_path: Path, manager: str, command: str
+) -> None:
+    script(empty_path / manager, "")
+    status = probe("compiler")
+    assert not status
+    assert "g++, c++, clang++" in status.detail
+    assert status.remedy == command
+
+
+def test_the_compiler_is_found_with_its_version(empty_path: Path) -> None:
+    compiler = script(empty_path / "clang++", "echo 'Debian clang version 19.1.7 (3)'")
+    assert probe("compiler").detail == f"{compiler} 19.1.7"
+
+
+def test_cxx_decides_which_compiler_is_used(
+    empty_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script(empty_path / "g++", "echo 'g++ 12.2.0'")
+    mine = script(empty_path / "my-c++", "echo 'my-c++ 1.5'")
+    monkeypatch.setenv("CXX", "my-c++ -m64")
+    assert probe("compiler").detail == f"{mine} 1.5"
+    monkeypatch.setenv("CXX", "absent-c++")
+    status = probe("compiler")
+    assert not status
+    assert "absent-c++" in status.detail
+    assert status.remedy == "unset CXX"
+
+
+def test_a_compiler_that_does_not_run_counts_as_missing(empty_path: Path) -> None:
+    script(empty_path / "g++", "exit 1")
+    assert "does not run" in probe("compiler").detail
+
+
+def test_a_cmake_too_old_for_the_build_counts_as_missing(empty_path: Path) -> None:
+    script(empty_path / "cmake", "echo 'cmake version 3.18.4'")
+    status = probe("cmake")
+    assert not status
+    assert "3.18.4, older than 3.20" in status.detail
+    script(empty_path / "cmake", "echo 'cmake version 3.20.0'")
+    assert probe("cmake")
+
+
+def test_the_oldest_cmake_is_the_one_that_the_build_asks_for() -> None:
+    lists = ROOT / "cmake" / "CMakeLists.txt"
+    if not lists.is_file():
+        pytest.skip("the tests do not stand beside the sources")
+    needed = ".".join(map(str, availability._CMAKE_MINIMUM))
+    assert f"cmake_minimum_required(VERSION {needed})" in lists.read_text()
+
+
+NVCC = "echo 'Cuda compilation tools, release 13.0, V13.0.88'"
+
+
+def test_nvcc_on_path_is_found_with_its_release(empty_path: Path) -> None:
+    nvcc = script(empty_path / "nvcc", NVCC)
+    assert probe("cuda-toolkit").detail == f"CUDA 13.0 ({nvcc})"
+
+
+@pytest.mark.usefixtures("empty_path")
+@pytest.mark.parametrize("variable", ["CUDA_PATH", "CUDA_HOME"])
+def test_nvcc_outside_path_is_found_but_path_must_be_set(
+    variable: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nvcc = script(tmp_path / "cuda" / "bin" / "nvcc", NVCC)
+    monkeypatch.setenv(variable, str(tmp_path / "cuda"))
+    status = probe("cuda-toolkit")
+    assert not status
+    assert "13.0" in status.detail
+    # The remedy does what it says.
+    shell = f'{status.remedy}; PATH="$PATH:/usr/bin:/bin"; command -v nvcc'
+    found = subprocess.run(["/bin/sh", "-c", shell], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == str(nvcc)
+
+
+def test_without_nvcc_the_remedy_is_pips_toolkit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(toolchain, "find_nvcc", lambda: None)
+    monkeypatch.setattr(toolchain, "pip_cuda", lambda: tmp_path / "nvidia" / "cu13")
+    status = probe("cuda-toolkit")
+    assert not status
+    assert status.remedy.startswith('pip install "cuda-toolkit[nvcc,cudart,cccl]==13.*" && export')
+    assert f"{tmp_path}/nvidia/cu13/bin" in status.remedy
+
+
+def test_the_cutlass_headers_are_those_that_tvm_itself_would_use() -> None:
+    build = pytest.importorskip("tvm.contrib.cutlass.build")
+    try:
+        include = Path(build._get_cutlass_path(), "include").resolve()
+    except AssertionError:
+        assert not probe("cutlass-headers")
+        return
+    version = (include / "cutlass" / "version.h").read_text()
+    major = re.search(r"CUTLASS_MAJOR (\d+)", version)
+    assert major
+    detail = probe("cutlass-headers").detail
+    assert detail.startswith(f"{major.group(1)}.")
+    assert Path(detail.partition("(")[2].rstrip(")")).resolve() == include
+
+
+# --- the CUDA driver, by libraries that pretend to be one ----------------------------------------
+
+
+def driver(directory: Path, init: str, count: int = 0) -> str:
+    """Compile a libcuda.so.1 whose cuInit runs a statement; return its directory."""
+    source = f"""
+    #include <stdlib.h>
+    int cuInit(unsigned flags) {{ {init}; }}
+    int cuDeviceGetCount(int* count) {{ *count = {count}; return 0; }}
+    int cuDriverGetVersion(int* version) {{ *version = 13000; return 0; }}
+    """
+    command = ["gcc", "-shared", "-fPIC", "-x", "c", "-", "-o", str(directory / "libcuda.so.1")]
+    subprocess.run(command, input=source, text=True, check=True)
+    return str(directory)
+
+
+@needs_gcc
+def test_a_driver_with_gpus_is_found_with_its_cuda_version(tmp_path: Path) -> None:
+    status = probe_elsewhere("cuda-driver", LD_LIBRARY_PATH=driver(tmp_path, "return 0", 2))
+    assert status.detail == "CUDA 13.0, 2 GPU(s)"
+
+
+@needs_gcc
+@pytest.mark.parametrize(
+    ("init", "reason"),
+    [
+        ("return 100", "sees no GPU"),
+        ("return 0", "sees no GPU"),
+        ("return 34", "stub"),
+        ("return 803", "different versions"),
+        ("return 12345", "CUDA error 12345"),
+        ("abort()", "fails when it is used"),
+        ("return *(volatile int*)0", "fails when it is used"),
+    ],
+)
+def test_a_driver_that_fails_or_crashes_is_reported_and_the_process_lives(
+    tmp_path: Path, init: str, reason: str
+) -> None:
+    for name in ("cuda-driver", "device:cuda"):
+        status = probe_elsewhere(name, LD_LIBRARY_PATH=driver(tmp_path, init))
+        assert not status
+        assert reason in status.detail
+        assert status.remedy
+
+
+def test_the_driver_remedy_depends_on_whether_there_is_a_gpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(availability, "_PCI", tmp_path)
+    assert "machine with an NVIDIA GPU" in availability._driver_remedy()
+    (tmp_path / "0000:01:00.0").mkdir()
+    (tmp_path / "0000:01:00.0" / "vendor").write_text("0x10de\n")
+    assert "driver" in availability._driver_remedy()
+
+
+# --- the command that builds the kit again -------------------------------------------------------
+
+
+class _Installed:
+    """What pip recorded about the kit's installation (PEP 610)."""
+
+    def __init__(self, record: dict[str, object] | None) -> None:
+        self.record = record
+
+    def read_text(self, _name: str) -> str | None:
+        return json.dumps(self.record) if self.record is not None else None
+
+
+@pytest.mark.parametrize(
+    ("record", "source"),
+    [
+        (None, "--no-binary tvm-byoc-kit tvm-byoc-kit"),
+        ({"url": f"file://{ROOT}", "dir_info": {}}, str(ROOT)),
+        (
+            {"url": "file:///nowhere/at/all", "dir_info": {}},
+            "--no-binary tvm-byoc-kit tvm-byoc-kit",
+        ),
+        ({"url": f"file://{ROOT}/kit.whl"}, "--no-binary tvm-byoc-kit tvm-byoc-kit"),
+        ({"url": "https://a.org/kit-0.1.tar.gz"}, "https://a.org/kit-0.1.tar.gz"),
+        (
+            {"url": "https://a.org/kit", "vcs_info": {"vcs": "git", "commit_id": "abc"}},
+            "git+https://a.org/kit@abc",
+        ),
+    ],
+)
+def test_the_kit_is_rebuilt_from_where_it_was_installed_from(
+    monkeypatch: pytest.MonkeyPatch, record: dict[str, object] | None, source: str
+) -> None:
+    monkeypatch.setattr(remedies, "_distribution", lambda: _Installed(record))
+    monkeypatch.setattr(toolchain, "find_cxx", lambda: "/usr/bin/g++")
+    assert remedies.kit_rebuild() == (
+        f"pip install --force-reinstall --no-deps --no-cache-dir {source}"
+    )
+
+
+def test_the_rebuild_installs_a_compiler_first_where_there_is_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(toolchain, "find_cxx", lambda: None)
+    assert remedies.kit_rebuild().startswith(f"{remedies.cxx_compiler()} && pip install")
