@@ -119,9 +119,9 @@ def render(report: Report, console: Console) -> None:
     for group in _PROBES:
         console.print(_group_table(group, report.group(group)), "")
     console.print(_backends_table(report.group("backends")), "")
-    for reason, remedy, titles in _advice(report):
-        line = f"{', '.join(titles)}: {reason}"
-        console.print(line, markup=False, highlight=False)
+    for remedy, reasons in _advice(report):
+        for reason in reasons:
+            console.print(reason, markup=False, highlight=False)
         # On one line whatever the width, so that it can be copied.
         console.print(f"    {remedy}", style="cyan", markup=False, highlight=False, soft_wrap=True)
     console.print(f"\nThe core {'works' if report.ok else 'does not work'}.", highlight=False)
@@ -184,12 +184,13 @@ def _mark(row: Row) -> Text:
     return Text(row.state, style="green" if row.ok else "yellow")
 
 
-def _advice(report: Report) -> Iterator[tuple[str, str, list[str]]]:
-    """Give each reason and remedy once, with all that it stands in the way of."""
-    titles: dict[tuple[str, str], list[str]] = {}
+def _advice(report: Report) -> Iterator[tuple[str, list[str]]]:
+    """Give each remedy once, with the reasons for it and what each of them stands in the way of."""
+    remedies: dict[str, dict[str, list[str]]] = {}
     for row in report.rows:
         if not row.ok:
             title = f"backend {row.what}" if row.step else row.what
-            titles.setdefault((row.detail, row.remedy), []).append(title)
-    for (reason, remedy), stopped in titles.items():
-        yield reason, remedy, list(dict.fromkeys(stopped))
+            stopped = remedies.setdefault(row.remedy, {}).setdefault(row.detail, [])
+            stopped.extend([title] if title not in stopped else [])
+    for remedy, reasons in remedies.items():
+        yield remedy, [f"{', '.join(titles)}: {reason}" for reason, titles in reasons.items()]
