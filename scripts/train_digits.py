@@ -46,7 +46,7 @@ def make_network() -> nn.Sequential:
 
 
 def load_split() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Return uint8 images [n, 8, 8] and labels: training images, held-out images, labels of each."""
+    """Return training images, held-out images (uint8 [n, 8, 8]) and the labels of each [n]."""
     digits = load_digits()
     images = digits.images.astype(np.uint8)
     labels = digits.target.astype(np.uint8)
