@@ -380,6 +380,30 @@ def test_a_driver_that_fails_or_crashes_is_reported_and_the_process_lives(
         assert status.remedy
 
 
+@needs_gcc
+@pytest.mark.parametrize(
+    ("environment", "reason", "remedy"),
+    [
+        # A driver of three functions is not enough for TVM's library, which says what it lacks.
+        ({}, "CUDA runtime library cannot be loaded: ", ""),
+        ({"TVM_USE_RUNTIME_LIB": "1"}, "runtime-only mode", "unset TVM_USE_RUNTIME_LIB"),
+        (
+            {"TVM_DEVICE_BACKEND_AUTOLOAD": "0"},
+            "TVM_DEVICE_BACKEND_AUTOLOAD=0",
+            "unset TVM_DEVICE_BACKEND_AUTOLOAD",
+        ),
+    ],
+)
+def test_a_cuda_runtime_that_tvm_left_out_silently_is_reported_with_the_reason(
+    tmp_path: Path, environment: dict[str, str], reason: str, remedy: str
+) -> None:
+    library = driver(tmp_path, "return 0", 1)
+    status = probe_elsewhere("device:cuda", LD_LIBRARY_PATH=library, **environment)
+    assert not status
+    assert reason in status.detail
+    assert remedy in status.remedy
+
+
 def test_the_driver_remedy_depends_on_whether_there_is_a_gpu(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

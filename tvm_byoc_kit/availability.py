@@ -303,27 +303,30 @@ def _probe_device_cuda(name: str) -> Status:
     if isinstance(tvm, Status):
         return tvm
     if _function("device_api.cuda") is None:
-        return _missing(name, _cuda_library_error(), _cuda_runtime_remedy())
+        return _missing(name, *_why_no_cuda_runtime(tvm))
     device = tvm.cuda(0)
     if not device.exist:
         return _missing(name, "TVM finds no CUDA device 0", "check CUDA_VISIBLE_DEVICES")
     return _found(name, f"{device.device_name}, sm_{device.compute_version.replace('.', '')}")
 
 
-def _cuda_library_error() -> str:
-    """Why TVM's CUDA runtime library, which TVM loads silently or not at all, is not there."""
-    root = _tvm_root()
-    library = root / "lib" / "libtvm_runtime_cuda.so" if root else None
-    if library is None or not library.is_file():
-        return "this TVM has no CUDA runtime library (libtvm_runtime_cuda.so)"
+def _why_no_cuda_runtime(tvm: ModuleType) -> tuple[str, str]:
+    """Reason and remedy for TVM's CUDA runtime library, which TVM itself leaves out silently."""
+    if native.autoload_disabled():
+        variable = native.AUTOLOAD_VARIABLE
+        return f"{variable}=0 keeps TVM from loading its CUDA runtime library", f"unset {variable}"
+    if _runtime_only(tvm):
+        reason = "TVM's runtime-only mode does not load its CUDA runtime library"
+        return reason, "unset TVM_USE_RUNTIME_LIB"
     try:
-        ctypes.CDLL(str(library))
+        ctypes.CDLL(str(Path(str(tvm.__file__)).parent / "lib" / "libtvm_runtime_cuda.so"))
     except OSError as error:
-        return f"TVM's CUDA runtime library cannot be loaded: {error}"
-    return f"TVM's CUDA runtime library was not loaded ({native.AUTOLOAD_VARIABLE}=0?)"
+        remedy = _cudart_remedy() if "libcudart" in str(error) else _driver_remedy()
+        return f"TVM's CUDA runtime library cannot be loaded: {error}", remedy
+    return "this TVM was built without CUDA", _INSTALL_TVM
 
 
-def _cuda_runtime_remedy() -> str:
+def _cudart_remedy() -> str:
     variable = f'LD_LIBRARY_PATH="{toolchain.pip_cuda() / "lib"}:$LD_LIBRARY_PATH"'
     return f'pip install "cuda-toolkit[cudart]==13.*" && export {variable}'
 
