@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tvm_byoc_kit import availability, remedies, toolchain
+from tvm_byoc_kit import availability, cuda_driver, remedies, toolchain
 from tvm_byoc_kit.availability import probe, probe_names
 from tvm_byoc_kit.errors import OptionError
 from tvm_byoc_kit.status import Status
@@ -401,13 +401,14 @@ def test_a_cuda_runtime_that_tvm_left_out_silently_is_reported_with_the_reason(
     status = probe_elsewhere("device:cuda", LD_LIBRARY_PATH=library, **environment)
     assert not status
     assert reason in status.detail
+    assert status.remedy
     assert remedy in status.remedy
 
 
 def test_the_driver_remedy_depends_on_whether_there_is_a_gpu(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(availability, "_PCI", tmp_path)
+    monkeypatch.setattr(cuda_driver, "_PCI", tmp_path)
     assert "machine with an NVIDIA GPU" in availability._driver_remedy()
     (tmp_path / "0000:01:00.0").mkdir()
     (tmp_path / "0000:01:00.0" / "vendor").write_text("0x10de\n")

@@ -12,19 +12,16 @@ import functools
 import importlib
 import importlib.metadata
 import importlib.util
-import json
 import os
 import re
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from tvm_byoc_kit import native, remedies, toolchain
+from tvm_byoc_kit import cuda_driver, native, remedies, toolchain
 from tvm_byoc_kit.errors import OptionError
 from tvm_byoc_kit.status import Status
 
@@ -333,65 +330,20 @@ def _cudart_remedy() -> str:
 
 # --- CUDA -----------------------------------------------------------------------------------------
 
-_CU_ERRORS: Mapping[int, str] = {
-    34: "libcuda.so.1 is a stub without a driver behind it",
-    100: "the driver sees no GPU",
-    803: "the kernel's driver and libcuda.so.1 have different versions",
-    999: "the driver reports an unknown error",
-}
-# In a child process: a broken driver may crash it, and a process that has called cuInit can no
-# longer use CUDA in its forked children.
-_CUDA_SCRIPT = """
-import ctypes, json
-cuda = ctypes.CDLL("libcuda.so.1")
-count, version = ctypes.c_int(), ctypes.c_int()
-code = cuda.cuInit(0) or cuda.cuDeviceGetCount(ctypes.byref(count))
-cuda.cuDriverGetVersion(ctypes.byref(version))
-print(json.dumps([code, count.value, version.value]))
-"""
-_PCI = Path("/sys/bus/pci/devices")
-_NVIDIA_PCI_VENDOR = "0x10de"
-
 
 def _probe_cuda_driver(name: str) -> Status:
-    try:
-        ctypes.CDLL("libcuda.so.1")
-    except OSError:
-        reason = "no NVIDIA driver (libcuda.so.1 cannot be loaded)"
-        return _missing(name, reason, _driver_remedy())
-    answer = _ask_cuda_driver()
-    if answer is None:
-        return _missing(name, "libcuda.so.1 is there but fails when it is used", _driver_remedy())
-    code, count, version = answer
-    if code or not count:
-        reason = _CU_ERRORS.get(code or 100, f"the driver fails with CUDA error {code}")
-        return _missing(name, reason, _driver_remedy())
-    return _found(name, f"CUDA {version // 1000}.{version % 1000 // 10}, {count} GPU(s)")
-
-
-@functools.cache
-def _ask_cuda_driver() -> tuple[int, int, int] | None:
-    """Error code, number of GPUs and CUDA version of the driver; None when asking it fails."""
-    command = [sys.executable, "-I", "-S", "-c", _CUDA_SCRIPT]
-    try:
-        run = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
-        code, count, version = json.loads(run.stdout)
-    except (OSError, ValueError, subprocess.SubprocessError):
-        return None
-    return code, count, version
+    answer = cuda_driver.ask()
+    if isinstance(answer, str):
+        return _missing(name, answer, _driver_remedy())
+    return _found(name, f"CUDA {answer.cuda}, {answer.gpus} GPU(s)")
 
 
 def _driver_remedy() -> str:
-    if not _has_nvidia_gpu():
+    if not cuda_driver.has_gpu():
         return "use a machine with an NVIDIA GPU (in a container: docker run --gpus all ...)"
     if shutil.which("ubuntu-drivers"):
         return "ubuntu-drivers install"
     return "install the driver from https://www.nvidia.com/drivers"
-
-
-def _has_nvidia_gpu() -> bool:
-    vendors = (path.read_text().strip() for path in _PCI.glob("*/vendor"))
-    return _NVIDIA_PCI_VENDOR in vendors
 
 
 def _probe_cuda_toolkit(name: str) -> Status:
