@@ -19,9 +19,6 @@
 
 #define BYOC_INLINE inline __attribute__((always_inline))
 
-// Vectors are passed between forced-inline functions only, so no ABI is involved.
-#pragma GCC diagnostic ignored "-Wpsabi"
-
 namespace byoc {
 namespace example_npu {
 

@@ -124,14 +124,14 @@ BYOC_MULTIVERSION void Narrow(const float* x, uint16_t* y, int64_t n) {
 /*! \brief Two inner dimensions by blocks, so that reads along `across` share cache lines. */
 template <typename T>
 void CopyPlane(const T* from, T* to, int64_t rows, int64_t cols, int64_t row_stride,
-               int64_t col_stride, int64_t to_stride) {
+               int64_t col_stride, int64_t to_row_stride, int64_t to_col_stride) {
   constexpr int64_t kBlock = 32;
   for (int64_t r0 = 0; r0 < rows; r0 += kBlock) {
     for (int64_t c0 = 0; c0 < cols; c0 += kBlock) {
       int64_t r1 = std::min(r0 + kBlock, rows), c1 = std::min(c0 + kBlock, cols);
       for (int64_t r = r0; r < r1; ++r) {
         for (int64_t c = c0; c < c1; ++c) {
-          to[r * to_stride + c] = from[r * row_stride + c * col_stride];
+          to[r * to_row_stride + c * to_col_stride] = from[r * row_stride + c * col_stride];
         }
       }
     }
@@ -143,13 +143,13 @@ struct Dim {
   int64_t count, from, to;
 };
 
-std::vector<Dim> MergedDims(const Tensor& tensor) {
-  Shape dense = DenseStrides(tensor.shape);
+std::vector<Dim> MergedDims(const Tensor& from, const Tensor& to) {
   std::vector<Dim> dims;
-  for (int64_t i = 0; i < tensor.rank(); ++i) {
-    if (tensor.shape[i] == 1) continue;
-    Dim dim{tensor.shape[i], tensor.strides[i], dense[i]};
-    if (!dims.empty() && dims.back().from == dim.from * dim.count) {
+  for (int64_t i = 0; i < from.rank(); ++i) {
+    if (from.shape[i] == 1) continue;
+    Dim dim{from.shape[i], from.strides[i], to.strides[i]};
+    if (!dims.empty() && dims.back().from == dim.from * dim.count &&
+        dims.back().to == dim.to * dim.count) {
       dims.back() = {dims.back().count * dim.count, dim.from, dim.to};
     } else {
       dims.push_back(dim);
@@ -162,13 +162,13 @@ template <typename T>
 void CopyDims(const std::vector<Dim>& dims, size_t depth, const T* from, T* to) {
   size_t left = dims.size() - depth;
   const Dim& inner = dims.back();
-  if (left == 1 && inner.from == 1) {
+  if (left == 1 && inner.from == 1 && inner.to == 1) {
     std::memcpy(to, from, inner.count * sizeof(T));
   } else if (left == 1) {
-    for (int64_t i = 0; i < inner.count; ++i) to[i] = from[i * inner.from];
+    for (int64_t i = 0; i < inner.count; ++i) to[i * inner.to] = from[i * inner.from];
   } else if (left == 2 && inner.from != 1) {
     CopyPlane(from, to, dims[depth].count, inner.count, dims[depth].from, inner.from,
-              dims[depth].to);
+              dims[depth].to, inner.to);
   } else {
     const Dim& dim = dims[depth];
     for (int64_t i = 0; i < dim.count; ++i) {
@@ -185,11 +185,11 @@ void BringContiguousInwards(std::vector<Dim>* dims) {
 }
 
 template <typename T>
-void CopyAs(const Tensor& from, char* to) {
-  std::vector<Dim> dims = MergedDims(from);
+void CopyAs(const Tensor& from, const Tensor& to) {
+  std::vector<Dim> dims = MergedDims(from, to);
   BringContiguousInwards(&dims);
   if (dims.empty()) dims.push_back({1, 1, 1});
-  CopyDims<T>(dims, 0, from.as<T>(), reinterpret_cast<T*>(to));
+  CopyDims<T>(dims, 0, from.as<T>(), to.as<T>());
 }
 
 }  // namespace
@@ -246,10 +246,10 @@ Tensor Borrowed(const DLTensor& tensor, bool writable) {
   return out;
 }
 
-void CopyDense(const Tensor& from, char* to) {
+void Copy(const Tensor& from, const Tensor& to) {
   if (from.size() == 0) return;
-  if (from.dense()) {
-    std::memcpy(to, from.data, from.bytes());
+  if (from.dense() && to.dense()) {
+    std::memcpy(to.data, from.data, from.bytes());
     return;
   }
   switch (ItemBytes(from.dtype)) {
@@ -262,6 +262,12 @@ void CopyDense(const Tensor& from, char* to) {
     default:
       return CopyAs<uint64_t>(from, to);
   }
+}
+
+void Memory::Offer(const Tensor& target) {
+  target_ = target;
+  // A buffer of its own, so that ops may work in place: nobody else holds it.
+  target_.buffer = Buffer::Borrow(target.data, /*writable=*/true);
 }
 
 Tensor Memory::Allocate(const Shape& shape, DLDataType type) {
@@ -285,7 +291,7 @@ Tensor Memory::Allocate(const Shape& shape, DLDataType type) {
 Tensor Memory::Dense(const Tensor& tensor) {
   if (tensor.dense()) return tensor;
   Tensor out = Allocate(tensor.shape, tensor.dtype);
-  if (!dry_) CopyDense(tensor, out.data);
+  if (!dry_) Copy(tensor, out);
   return out;
 }
 

@@ -98,8 +98,8 @@ struct Tensor {
 /*! \brief A view on a tensor of the caller. */
 Tensor Borrowed(const DLTensor& tensor, bool writable);
 
-/*! \brief Copy `from` (any strides) to `to` (dense, same shape and element size). */
-void CopyDense(const Tensor& from, char* to);
+/*! \brief Copy the elements of `from` to `to`, which has the same shape, type and no overlap. */
+void Copy(const Tensor& from, const Tensor& to);
 
 /*!
  * \brief Memory of one call.
@@ -119,7 +119,7 @@ class Memory {
   Tensor Convert(const Tensor& tensor, DLDataType type);
 
   /*! \brief Let the next allocation that fits `target` be in its memory: saves copying it there. */
-  void Offer(Tensor target) { target_ = std::move(target); }
+  void Offer(const Tensor& target);
   void Withdraw() { target_ = Tensor(); }
 
  private:
