@@ -34,66 +34,68 @@ using Lifetimes = std::map<TensorKey, Lifetime>;
 /*!
  * \brief Gives each intermediate tensor the nearest tier with room for its whole life.
  *
- * Within a tier the smaller tensors come first, so that a given room keeps as many as it can on the
- * chip, and a tensor is placed when it fits beside all smaller ones that live at the same time,
- * whether those found room or not.  That makes it a stack rule: a larger tier keeps every tensor
- * that a smaller one keeps, and more on-chip memory never spills more.
+ * The tiers are inclusive: a tensor in L1 holds its place in L2 too, as in a cache.  So one order
+ * serves all of them: again and again the tensor that raises the use of memory least is taken next,
+ * and the most bytes that are in use during its life, itself included, is its depth.  A tier holds
+ * the tensors whose depth it has room for.  The order does not depend on the sizes of the tiers, so
+ * that a larger one keeps all that a smaller one keeps; and depths only grow along the order, so
+ * that a tensor is left out only where it does not fit beside those that are in.
  */
 class Placement {
  public:
-  Placement(const Machine& machine, int64_t steps) : machine_(machine), steps_(steps) {}
+  Placement(const Machine& machine, int64_t steps) : machine_(machine), used_(steps, 0) {}
 
-  TierBytes Place(Lifetimes* tensors) const {
+  TierBytes Place(Lifetimes* tensors) {
     std::vector<Lifetime*> waiting;
     for (auto& [key, tensor] : *tensors) {
-      if (!tensor.intermediate) continue;
-      bool small = tensor.bytes <= machine_[Tier::kL0].resident;
-      tensor.preferred = small ? Tier::kL0 : Tier::kL1;
-      waiting.push_back(&tensor);
+      if (tensor.intermediate) waiting.push_back(&tensor);
     }
-    std::stable_sort(waiting.begin(), waiting.end(),
-                     [](const Lifetime* a, const Lifetime* b) { return a->bytes < b->bytes; });
-    TierBytes peak{};
-    for (Tier tier : {Tier::kL0, Tier::kL1, Tier::kL2}) {
-      waiting = Fill(tier, waiting, &peak[static_cast<int>(tier)]);
+    std::vector<Lifetime*> placed = waiting;
+    while (!waiting.empty()) {
+      auto next = std::min_element(
+          waiting.begin(), waiting.end(),
+          [this](const Lifetime* a, const Lifetime* b) { return Depth(*a) < Depth(*b); });
+      Take(*next);
+      waiting.erase(next);
     }
-    peak[static_cast<int>(Tier::kL3)] = Peak(waiting);
-    return peak;
+    return Peaks(placed);
   }
 
  private:
-  /*! \brief Put into `tier` what fits; returns the rest. */
-  std::vector<Lifetime*> Fill(Tier tier, const std::vector<Lifetime*>& waiting,
-                              int64_t* peak) const {
-    std::vector<int64_t> wanted(steps_, 0);
-    std::vector<Lifetime*> placed, rest;
-    for (Lifetime* tensor : waiting) {
-      int64_t most = 0;
-      for (int64_t step = tensor->first; step <= tensor->last; ++step) {
-        wanted[step] += tensor->bytes;
-        most = std::max(most, wanted[step]);
-      }
-      bool fits = most <= machine_[tier].resident;
-      if (fits) tensor->tier = tier;
-      (fits ? placed : rest).push_back(tensor);
-    }
-    *peak = Peak(placed);
-    return rest;
+  int64_t Depth(const Lifetime& tensor) const {
+    auto first = used_.begin() + tensor.first, last = used_.begin() + tensor.last + 1;
+    return tensor.bytes + *std::max_element(first, last);
   }
 
-  int64_t Peak(const std::vector<Lifetime*>& tensors) const {
-    std::vector<int64_t> live(steps_, 0);
-    int64_t peak = 0;
+  void Take(Lifetime* tensor) {
+    tensor->tier = Holder(Depth(*tensor));
+    // On an empty chip it would lie in L0 or, as every other tensor should, in L1.
+    tensor->preferred = std::min(Holder(tensor->bytes), Tier::kL1);
+    for (int64_t step = tensor->first; step <= tensor->last; ++step) used_[step] += tensor->bytes;
+  }
+
+  Tier Holder(int64_t depth) const {
+    for (Tier tier : {Tier::kL0, Tier::kL1, Tier::kL2}) {
+      if (depth <= machine_[tier].resident) return tier;
+    }
+    return Tier::kL3;
+  }
+
+  /*! \brief Most bytes of tensors that live in each tier at one time. */
+  TierBytes Peaks(const std::vector<Lifetime*>& tensors) const {
+    std::vector<TierBytes> live(used_.size(), TierBytes{});
+    TierBytes peaks{};
     for (const Lifetime* tensor : tensors) {
+      int tier = static_cast<int>(tensor->tier);
       for (int64_t step = tensor->first; step <= tensor->last; ++step) {
-        peak = std::max(peak, live[step] += tensor->bytes);
+        peaks[tier] = std::max(peaks[tier], live[step][tier] += tensor->bytes);
       }
     }
-    return peak;
+    return peaks;
   }
 
   const Machine& machine_;
-  int64_t steps_;
+  std::vector<int64_t> used_;  // bytes of the tensors taken so far, at each step
 };
 
 class Planner {
