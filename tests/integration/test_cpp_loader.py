@@ -120,11 +120,15 @@ def test_missing_plugin_is_an_error_that_names_the_loader(
     assert "example_npu_json" in done.stderr
 
 
-def test_truncated_artifact_is_an_error(
-    program: Path, artifact: Path, x_file: Path, tmp_path: Path
-) -> None:
+def test_input_of_another_shape_is_an_error(program: Path, artifact: Path, x_file: Path) -> None:
+    done = run(program, artifact, x_file, "1,3,8,7", *libraries(), env={})
+    assert done.returncode == 1
+    assert "shape" in done.stderr.lower()
+
+
+def test_file_that_is_no_library_is_an_error(program: Path, x_file: Path, tmp_path: Path) -> None:
     damaged = tmp_path / "damaged.so"
-    damaged.write_bytes(artifact.read_bytes()[:2000])
+    damaged.write_bytes(b"not a shared library")
     done = run(program, damaged, x_file, DIMS, *libraries(), env={})
     assert done.returncode == 1
     assert "damaged.so" in done.stderr
