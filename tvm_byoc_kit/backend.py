@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from tvm_byoc_kit.availability import Status, probe
@@ -118,7 +119,7 @@ class Backend:
 _BUILTIN = ("example_npu", "tensorrt", "cutlass", "cublas", "cudnn", "cuda", "llvm")
 
 
-def _installed() -> dict[str, Any]:
+def _installed() -> dict[str, EntryPoint]:
     """Backends that other packages offer, by name."""
     return {point.name: point for point in entry_points(group=ENTRY_POINT_GROUP)}
 
@@ -145,21 +146,46 @@ def get_backend(name: str | Backend) -> Backend:
     if name in _BUILTIN:
         backend = importlib.import_module(f"tvm_byoc_kit.backends.{name}").BACKEND
     else:
-        point = _installed().get(name)
+        point = _installed().get(str(name))
         if point is None:
             known = _names()
             raise OptionError(
-                f"unknown backend '{name}'{_hint(name, known)}; known: {', '.join(known)}"
+                f"unknown backend '{name}'{_hint(str(name), known)}; known: {', '.join(known)}"
             )
-        backend = point.load()
+        backend = _load(name, point)
     if not isinstance(backend, Backend):
         raise OptionError(f"entry point '{name}' of {ENTRY_POINT_GROUP} is not a Backend")
     return backend
 
 
+def _load(name: str, point: EntryPoint) -> Any:
+    try:
+        return point.load()
+    except Exception as error:  # another package's code: it may raise anything
+        raise OptionError(
+            f"backend '{name}' of {point.value} cannot be imported: "
+            f"{type(error).__name__}: {error}; repair or uninstall that package"
+        ) from error
+
+
 def list_backends() -> tuple[Backend, ...]:
-    """All known backends, the kit's own first."""
-    return tuple(get_backend(name) for name in _names())
+    """All known backends, the kit's own first; one that cannot be imported is left out.
+
+    Warns
+    -----
+    UserWarning
+        For a backend of another package that cannot be imported.
+    """
+    found = (_get_or_warn(name) for name in _names())
+    return tuple(backend for backend in found if backend is not None)
+
+
+def _get_or_warn(name: str) -> Backend | None:
+    try:
+        return get_backend(name)
+    except OptionError as error:
+        warnings.warn(str(error), stacklevel=4)
+        return None
 
 
 def _hint(name: str, known: tuple[str, ...]) -> str:
