@@ -213,6 +213,9 @@ _PLAIN = {
     "concat": ("relax.concat", 1),
     "mean": ("relax.mean", 1),
     "layer_norm": ("relax.nn.layer_norm", 3),
+    # Upstream's patterns for these name one operand of the three, and so match nothing.
+    "quantize_affine": ("relax.quantize", 3),
+    "dequantize_affine": ("relax.dequantize", 3),
 }
 _MAC = {"conv1d": "relax.nn.conv1d", "conv2d": "relax.nn.conv2d", "matmul": "relax.matmul"}
 _ACTIVATIONS = {
@@ -259,7 +262,9 @@ def _extensions() -> list[tuple[object, ...]]:
         (PREFIX + "add_relu", is_op("relax.nn.relu")(is_op("relax.add")(wildcard(), wildcard())))
     )
     for name, op in _MAC.items():
-        for activation in _ACTIVATIONS.keys() - _UPSTREAM_FUSES.get(name, frozenset()):
+        for activation in _ACTIVATIONS:
+            if activation in _UPSTREAM_FUSES.get(name, ()):
+                continue
             root = activated(is_op(op)(wildcard(), wildcard()), activation)
             table.append((f"{PREFIX}{name}_{activation}", root))
     for activation in ("", *_ACTIVATIONS):
