@@ -6,6 +6,8 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tvm_byoc_kit.signature import dimension
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -25,7 +27,7 @@ class CoveredOp:
     op : str
         Such as ``relax.nn.conv2d``.
     shape, dtype : str
-        Of the result, as TVM prints them.
+        Of the result, such as ``1x16x30x30`` and ``float32``; empty for a tuple.
     region : str or None
         Name of the region; None on the host.
     composite : str or None
@@ -189,7 +191,7 @@ def _composite_calls(region: Any) -> list[Any]:
 def _covered(name: str, call: Any, region: str | None, composite: str | None) -> CoveredOp:
     shape = getattr(call.ty, "shape", None)
     dtype = getattr(call.ty, "dtype", None)
-    dims = "x".join(str(dim) for dim in shape) if shape is not None else ""
+    dims = "x".join(str(dimension(dim)) for dim in shape) if shape is not None else ""
     return CoveredOp(name, call.op.name, dims, str(dtype or ""), region, composite)
 
 

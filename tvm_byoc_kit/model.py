@@ -88,11 +88,18 @@ def load_model(
     Raises
     ------
     ModelError
-        When the model is of no such kind or cannot be imported.
+        When the model is of no such kind or cannot be imported, or an argument does not apply.
     """
+    kind = "imported" if isinstance(model, ImportedModel) else _kind(model)
+    _check_arguments(
+        kind,
+        example_inputs=example_inputs,
+        shapes=shapes or None,
+        dynamic_shapes=dynamic_shapes,
+        entry=entry,
+    )
     if isinstance(model, ImportedModel):
         return model
-    kind = _kind(model)
     if kind == "relax":
         return _from_relax(model, entry)
     if kind == "onnx":
@@ -102,6 +109,22 @@ def load_model(
     from tvm_byoc_kit.frontends.torch import import_torch
 
     return import_torch(model, example_inputs, dynamic_shapes)
+
+
+# What load_model's arguments apply to.
+_ARGUMENTS = {
+    "relax": ("entry",),
+    "onnx": ("shapes",),
+    "torch": ("example_inputs", "dynamic_shapes"),
+    "imported": (),
+}
+
+
+def _check_arguments(kind: str, **arguments: Any) -> None:
+    for name, value in arguments.items():
+        if value is not None and name not in _ARGUMENTS[kind]:
+            owner = next(owner for owner, names in _ARGUMENTS.items() if name in names)
+            raise ModelError(f"`{name}` is for {owner} models; this one is {kind}")
 
 
 def as_model(model: Any) -> ImportedModel:

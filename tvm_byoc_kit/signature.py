@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from tvm_byoc_kit.errors import ModelError
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
 
     from tvm import IRModule
 
-__all__ = ["TensorSpec", "function_signature"]
+__all__ = ["TensorSpec", "dimension", "function_signature"]
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ def function_signature(
             f"the module has no Relax function `{entry}`; it has: {', '.join(names) or 'none'}"
         )
     function = mod[names[entry]]
-    inputs = tuple(_spec(var.name, var.ty) for var in function.params)
+    inputs = _distinct([_spec(var.name, var.ty) for var in function.params])
     types = _flatten(function.ret_ty)
     if output_names is None or len(output_names) != len(types):
         output_names = ["output"] if len(types) == 1 else [f"output_{i}" for i in range(len(types))]
@@ -87,5 +88,25 @@ def _spec(name: str, ty: Any) -> TensorSpec:
             f"`{name}` is {ty}; expected a tensor whose rank and dtype are known. Annotate the "
             "function's parameters and result with R.Tensor((...), dtype)"
         )
-    shape = tuple(int(d) if hasattr(d, "value") else str(d) for d in ty.shape)
-    return TensorSpec(name=name, shape=shape, dtype=str(ty.dtype))
+    return TensorSpec(name=name, shape=tuple(map(dimension, ty.shape)), dtype=str(ty.dtype))
+
+
+def dimension(dim: Any) -> int | str:
+    """A dimension of a Relax shape; a symbolic one as text, such as ``n`` or ``n * 2``."""
+    if hasattr(dim, "value"):
+        return int(dim.value)
+    return re.sub(r"T\.int64\((-?\d+)\)", r"\1", str(dim))
+
+
+def _distinct(specs: Sequence[TensorSpec]) -> tuple[TensorSpec, ...]:
+    """`specs` with a number after names that repeat: Relax allows what a dict of inputs cannot."""
+    taken = {spec.name for spec in specs}
+    seen: set[str] = set()
+    named = []
+    for spec in specs:
+        name, number = spec.name, 1
+        while name in seen or (number > 1 and name in taken):
+            name, number = f"{spec.name}_{number}", number + 1
+        seen.add(name)
+        named.append(replace(spec, name=name))
+    return tuple(named)

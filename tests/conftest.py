@@ -1,0 +1,166 @@
+"""Small models that several test files share; each is built once."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+import tvm
+from onnx import TensorProto, helper
+from tvm import relax
+
+import tvm_byoc_kit as byoc
+
+Array = np.ndarray
+MakeModule = Callable[..., tvm.IRModule]
+RunPython = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def _shape(dims: Sequence[int | str], symbols: dict[str, Any]) -> list[Any]:
+    return [
+        symbols.setdefault(dim, tvm.tirx.Var(dim, "int64")) if isinstance(dim, str) else dim
+        for dim in dims
+    ]
+
+
+@pytest.fixture(scope="session")
+def make_module() -> MakeModule:
+    """Gives ``make(params, body, name="main", into=None)``.
+
+    ``params`` maps names to ``(shape, dtype)``, strings in a shape are symbolic dimensions;
+    ``body`` gets the variables and gives the result, one expression or a tuple of several.
+    """
+
+    def make(
+        params: Mapping[str, tuple[Sequence[int | str], str]],
+        body: Callable[..., Any],
+        name: str = "main",
+        into: tvm.IRModule | None = None,
+    ) -> tvm.IRModule:
+        builder = relax.BlockBuilder(into)
+        symbols: dict[str, Any] = {}
+        variables = [
+            relax.Var(param, relax.TensorType(_shape(dims, symbols), dtype))
+            for param, (dims, dtype) in params.items()
+        ]
+        with builder.function(name, variables):
+            with builder.dataflow():
+                result = builder.emit_output(builder.normalize(_emit(builder, body(*variables))))
+            builder.emit_func_output(result)
+        return builder.finalize()
+
+    def _emit(builder: relax.BlockBuilder, result: Any) -> Any:
+        if isinstance(result, (tuple, list)):
+            return relax.Tuple([builder.emit(item) for item in result])
+        return result
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def weights() -> Array:
+    """A float32[4, 3] matrix."""
+    return np.random.default_rng(5).standard_normal((4, 3), dtype=np.float32)
+
+
+@pytest.fixture(scope="session")
+def two_outputs(make_module: MakeModule, weights: Array) -> tvm.IRModule:
+    """``(x[n, 4], y[n, 3]) -> (relu(x @ weights + y), tanh(y))``."""
+
+    def body(x: Any, y: Any) -> Any:
+        total = relax.op.add(relax.op.matmul(x, relax.const(weights)), y)
+        return relax.op.nn.relu(total), relax.op.tanh(y)
+
+    return make_module({"x": (("n", 4), "float32"), "y": (("n", 3), "float32")}, body)
+
+
+@pytest.fixture(scope="session")
+def two_outputs_numpy(weights: Array) -> Callable[[Array, Array], tuple[Array, Array]]:
+    """The same in NumPy."""
+    return lambda x, y: (np.maximum(x @ weights + y, 0), np.tanh(y))
+
+
+@pytest.fixture(scope="session")
+def host_exe(two_outputs: tvm.IRModule) -> byoc.Executable:
+    """`two_outputs`, built for the host alone."""
+    return byoc.compile(two_outputs, "llvm")
+
+
+@pytest.fixture(scope="session")
+def npu_exe(two_outputs: tvm.IRModule) -> byoc.Executable:
+    """`two_outputs`, built for the example NPU; for tests with the marker."""
+    return byoc.compile(two_outputs, "example_npu")
+
+
+@pytest.fixture(scope="session")
+def host_artifact(host_exe: byoc.Executable, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """`host_exe`, exported; tests that change it work on a copy."""
+    path = tmp_path_factory.mktemp("host") / "model.so"
+    host_exe.export(path)
+    return path
+
+
+@pytest.fixture(scope="session")
+def npu_artifact(npu_exe: byoc.Executable, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """`npu_exe`, exported; for tests with the marker."""
+    path = tmp_path_factory.mktemp("npu") / "model.so"
+    npu_exe.export(path)
+    return path
+
+
+@pytest.fixture(scope="session")
+def onnx_proto() -> onnx.ModelProto:
+    """A classifier with a dynamic batch, names as exporters write them, and two outputs."""
+    rng = np.random.default_rng(7)
+    constants = {
+        "fc.weight": rng.standard_normal((4, 3), dtype=np.float32),
+        "fc.bias": rng.standard_normal(3, dtype=np.float32),
+    }
+    graph = helper.make_graph(
+        [
+            helper.make_node("MatMul", ["input.1", "fc.weight"], ["/fc/MatMul_output_0"], "/fc/mm"),
+            helper.make_node("Add", ["/fc/MatMul_output_0", "fc.bias"], ["logits"], "/fc/add"),
+            helper.make_node("Relu", ["logits"], ["/relu"], "/relu"),
+            helper.make_node("Softmax", ["/relu"], ["probs:0"], "/softmax", axis=-1),
+        ],
+        "classifier",
+        [helper.make_tensor_value_info("input.1", TensorProto.FLOAT, ["batch", 4])],
+        [
+            helper.make_tensor_value_info("probs:0", TensorProto.FLOAT, ["batch", 3]),
+            helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["batch", 3]),
+        ],
+        [onnx.numpy_helper.from_array(value, name) for name, value in constants.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+
+
+@pytest.fixture(scope="session")
+def onnx_path(onnx_proto: onnx.ModelProto, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """`onnx_proto` in a file."""
+    path = tmp_path_factory.mktemp("onnx") / "classifier.onnx"
+    onnx.save(onnx_proto, path)
+    return path
+
+
+@pytest.fixture(scope="session")
+def run_python() -> RunPython:
+    """Gives ``run(script, *arguments, **environment)``: a fresh interpreter."""
+
+    def run(script: str, *arguments: object, **environment: str) -> subprocess.CompletedProcess:
+        return subprocess.run(
+            [sys.executable, "-c", script, *map(str, arguments)],
+            capture_output=True,
+            text=True,
+            timeout=240,
+            check=False,
+            env={**os.environ, "COLUMNS": "200", **environment},
+        )
+
+    return run
