@@ -25,18 +25,14 @@ const OpRule& RuleOf(const std::string& op) {
   static const OpRule kActivation{Kind::kElementwise, Engine::kActivation, 1};
   static const OpRule kSoftmax{Kind::kElementwise, Engine::kVector, 5};  // max, -, exp, sum, /
   static const OpRule kPool{Kind::kPool, Engine::kPooling, 1};
-  static const OpRule kReduction{Kind::kReduction, Engine::kVector, 1};
   static const OpRule kView{Kind::kView, Engine::kVector, 1};
   static const OpRule kConv{Kind::kConv, Engine::kConv, 0};
   static const std::unordered_map<std::string, OpRule> kRules = {
       {"relax.nn.conv1d", kConv},
       {"relax.nn.conv2d", kConv},
       {"relax.matmul", {Kind::kMatmul, Engine::kMatrix, 0}},
-      {"relax.nn.max_pool1d", kPool},
       {"relax.nn.max_pool2d", kPool},
-      {"relax.nn.avg_pool1d", kPool},
       {"relax.nn.avg_pool2d", kPool},
-      {"relax.nn.adaptive_avg_pool2d", {Kind::kReduction, Engine::kPooling, 1}},
       // A comparator or a lookup table gives one result a cycle; a clip compares twice.
       {"relax.nn.relu", kActivation},
       {"relax.nn.leakyrelu", kActivation},
@@ -45,6 +41,8 @@ const OpRule& RuleOf(const std::string& op) {
       {"relax.nn.silu", kActivation},
       {"relax.sigmoid", kActivation},
       {"relax.tanh", kActivation},
+      {"relax.exp", kActivation},
+      {"relax.sqrt", kActivation},
       {"relax.clip", {Kind::kElementwise, Engine::kActivation, 2}},
       {"relax.nn.softmax", kSoftmax},
       {"relax.nn.log_softmax", kSoftmax},
@@ -55,10 +53,7 @@ const OpRule& RuleOf(const std::string& op) {
       // Divide, round, add the zero point, saturate; and back: subtract it, multiply.
       {"relax.quantize", {Kind::kElementwise, Engine::kVector, 4}},
       {"relax.dequantize", {Kind::kElementwise, Engine::kVector, 2}},
-      {"relax.mean", kReduction},
-      {"relax.sum", kReduction},
-      {"relax.max", kReduction},
-      {"relax.min", kReduction},
+      {"relax.mean", {Kind::kReduction, Engine::kVector, 1}},
       {"relax.reshape", kView},
       {"relax.flatten", kView},
       {"relax.squeeze", kView},
