@@ -82,15 +82,21 @@ def accuracy(network: nn.Sequential, images: np.ndarray, labels: np.ndarray) -> 
 
 
 def to_onnx(network: nn.Sequential) -> onnx.ModelProto:
-    """Write the graph node by node: the same bytes every time, and no exporter to install."""
+    """Write the graph node by node: the same bytes every time, and no exporter to install.
+
+    Dense weights are stored as [inputs, outputs], so that ``Gemm`` has nothing to transpose.
+    """
     weights = {
-        f"{layer}.{kind}": value.detach().numpy()
+        f"{layer}.{kind}": np.ascontiguousarray(value.detach().numpy())
         for layer, module in zip(
             ("conv1", "conv2", "dense1", "dense2"),
             (m for m in network if isinstance(m, (nn.Conv2d, nn.Linear))),
             strict=True,
         )
-        for kind, value in (("weight", module.weight), ("bias", module.bias))
+        for kind, value in (
+            ("weight", module.weight.T if isinstance(module, nn.Linear) else module.weight),
+            ("bias", module.bias),
+        )
     }
     conv = {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1], "strides": [1, 1]}
     pool = {"kernel_shape": [2, 2], "strides": [2, 2]}
@@ -102,9 +108,9 @@ def to_onnx(network: nn.Sequential) -> onnx.ModelProto:
         ("Relu", ["conv2"], "relu2", {}),
         ("MaxPool", ["relu2"], "pool", pool),
         ("Flatten", ["pool"], "flat", {"axis": 1}),
-        ("Gemm", ["flat", "dense1.weight", "dense1.bias"], "dense1", {"transB": 1}),
+        ("Gemm", ["flat", "dense1.weight", "dense1.bias"], "dense1", {}),
         ("Relu", ["dense1"], "relu3", {}),
-        ("Gemm", ["relu3", "dense2.weight", "dense2.bias"], "logits", {"transB": 1}),
+        ("Gemm", ["relu3", "dense2.weight", "dense2.bias"], "logits", {}),
     ]
     graph = helper.make_graph(
         [

@@ -409,6 +409,19 @@ def _state(backend: Backend) -> BackendState:
 
 # --- printing -------------------------------------------------------------------------------------
 
+_NUMBERS = frozenset(
+    {
+        "accuracy",
+        "max abs difference",
+        "same labels",
+        "ms/image",
+        "MACs",
+        "DRAM bytes",
+        "cycles",
+        "µs",
+    }
+)
+
 
 class _Printer:
     """Prints the parts; piped, the same without colours and progress."""
@@ -450,11 +463,8 @@ class _Printer:
             self._line("ONNX Runtime is not installed, so TVM's own CPU code is the reference.")
         if result.artifact_bytes is None:
             return
-        regions = [
-            replace(schedule, symbol=f"region {number}")
-            for number, schedule in enumerate(result.schedules, 1)
-        ]
-        self._line(npu_schedule.summary_text(regions, width=120))
+        for schedule in result.schedules:
+            self._schedule(schedule)
         self._line(
             f"Exported ({result.artifact_bytes / 1024:.0f} KiB), reloaded in a fresh process: "
             f"{_verdict(bool(result))}"
@@ -490,6 +500,32 @@ class _Printer:
             f"{summary} ({result.seconds:.1f} s).", style="bold green" if result else "bold red"
         )
 
+    def _schedule(self, schedule: npu_schedule.Schedule) -> None:
+        """Print the part of `npu_schedule.summary` that fits a narrow terminal."""
+        mode = f"{schedule.power_mode}, {schedule.frequency_mhz:g} MHz"
+        self._line(f"What the NPU would do (estimated, {mode})")
+        rows = [
+            (op.name, op.engine, op.macs, op.moved_bytes[-1], op.cycles, op.bound)
+            for op in schedule.ops
+        ]
+        dram = schedule.tiers[-1].moved_bytes
+        rows.append(("the region", "", schedule.macs, dram, schedule.cycles, ""))
+        self._table(
+            ("composite", "engine", "MACs", "DRAM bytes", "cycles", "bound by", "µs"),
+            [
+                (
+                    name.removeprefix("example_npu."),
+                    engine,
+                    f"{macs:,}",
+                    f"{moved:,}",
+                    f"{cycles:,}",
+                    bound,
+                    f"{cycles / schedule.frequency_mhz:.2f}",
+                )
+                for name, engine, macs, moved, cycles, bound in rows
+            ],
+        )
+
     def _title(self, text: str) -> None:
         self._line()
         self._line(text, style="bold")
@@ -506,6 +542,8 @@ class _Printer:
         if self._console is None:
             return
         table = Table(*header, box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+        for column in table.columns:
+            column.justify = "right" if column.header in _NUMBERS else "left"
         for row in rows:
             table.add_row(*row)
         self._console.print(table)
