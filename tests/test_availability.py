@@ -33,6 +33,21 @@ def script(path: Path, text: str) -> Path:
     return path
 
 
+def fresh(code: str, *arguments: str, **environment: str) -> str:
+    """Run Python code in a fresh interpreter and return what it prints."""
+    run = subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        cwd="/",  # not the checkout, which would hide the installed package
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        env={**os.environ, **environment},
+    )
+    assert run.returncode == 0, run.stderr
+    return run.stdout.strip()
+
+
 def probe_elsewhere(name: str, **environment: str) -> Status:
     """Probe in a fresh interpreter that was started with these environment variables."""
     code = (
@@ -40,15 +55,7 @@ def probe_elsewhere(name: str, **environment: str) -> Status:
         "from tvm_byoc_kit.availability import probe\n"
         "print(json.dumps(dataclasses.asdict(probe(sys.argv[1]))))"
     )
-    run = subprocess.run(
-        [sys.executable, "-c", code, name],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=True,
-        env={**os.environ, **environment},
-    )
-    return Status(**json.loads(run.stdout))
+    return Status(**json.loads(fresh(code, name, **environment)))
 
 
 # --- every probe ---------------------------------------------------------------------------------
@@ -84,10 +91,7 @@ def test_probing_packages_and_tools_imports_none_of_them() -> None:
         "print({'torch', 'onnx', 'onnxruntime', 'onnxsim', 'tensorrt', 'tvm', 'tvm_ffi', 'numpy'}"
         " & set(sys.modules))"
     )
-    run = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True
-    )
-    assert run.stdout.strip() == "set()"
+    assert fresh(code) == "set()"
 
 
 # --- Python packages -----------------------------------------------------------------------------
@@ -205,10 +209,7 @@ def test_a_runtime_built_without_its_library_counts_as_missing() -> None:
     if probe("runtime:runtime.tensorrt_runtime_create"):
         pytest.skip("this TVM has TensorRT's runtime")
     for enabled in (False, True):
-        run = subprocess.run(
-            [sys.executable, "-c", code.format(enabled)], capture_output=True, text=True, check=True
-        )
-        assert run.stdout.strip() == str(enabled)
+        assert fresh(code.format(enabled)) == str(enabled)
 
 
 # --- build tools ---------------------------------------------------------------------------------

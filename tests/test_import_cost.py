@@ -16,7 +16,12 @@ HEAVY = ("torch", "onnx", "onnxruntime", "tvm", "tvm_ffi", "numpy", "rich", "typ
 def _run(script: str) -> str:
     """Run a script in a fresh interpreter and return what it prints."""
     run = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-c", script],
+        cwd="/",  # not the checkout, which would hide the installed package
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
     )
     assert run.returncode == 0, run.stderr
     return run.stdout

@@ -78,6 +78,7 @@ def run(
     paths = filter(None, [path and str(path), os.environ.get("PYTHONPATH")])
     return subprocess.run(
         [sys.executable, "-c", script],
+        cwd="/",  # not the checkout, which would hide the installed package
         capture_output=True,
         text=True,
         timeout=120,
