@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 from tvm_byoc_kit.availability import probe
@@ -63,22 +64,31 @@ def _checked_shapes(
     proto: onnx.ModelProto, shapes: Mapping[str, Sequence[int]]
 ) -> dict[str, list[int]]:
     initializers = {tensor.name for tensor in proto.graph.initializer}
-    ranks = {
-        value.name: len(value.type.tensor_type.shape.dim)
+    declared = {
+        value.name: value.type.tensor_type.shape.dim
         for value in proto.graph.input
         if value.name not in initializers
     }
     for name, shape in shapes.items():
-        if name not in ranks:
+        if name not in declared:
             raise ModelError(
-                f"shapes names '{name}', which is no input of the model; inputs: {', '.join(ranks)}"
+                f"shapes names '{name}', which is no input of the model; inputs: "
+                f"{', '.join(declared)}"
             )
-        if len(shape) != ranks[name]:
+        _check_shape(f"shapes['{name}'] = {list(shape)}", shape, declared[name])
+    return {name: [int(size) for size in shape] for name, shape in shapes.items()}
+
+
+def _check_shape(where: str, shape: Sequence[int], declared: Sequence[Any]) -> None:
+    if len(shape) != len(declared):
+        raise ModelError(f"{where} has rank {len(shape)}, the input has rank {len(declared)}")
+    for axis, (size, dim) in enumerate(zip(shape, declared, strict=True)):
+        if not isinstance(size, Integral) or size < 1:
+            raise ModelError(f"{where}: axis {axis} is {size!r}, expected an integer >= 1")
+        if dim.HasField("dim_value") and size != dim.dim_value:
             raise ModelError(
-                f"shapes['{name}'] = {list(shape)} has rank {len(shape)}, the input has rank "
-                f"{ranks[name]}"
+                f"{where}: axis {axis} is {size}, the model has it fixed to {dim.dim_value}"
             )
-    return {name: list(shape) for name, shape in shapes.items()}
 
 
 def _convert(proto: onnx.ModelProto, shapes: dict[str, list[int]], origin: str) -> Any:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import os
+import zipfile
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +15,7 @@ from tvm_byoc_kit.model import ImportedModel, Reference
 from tvm_byoc_kit.signature import function_signature
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     import numpy as np
 
@@ -50,9 +52,7 @@ def _export(
     if isinstance(source, torch.export.ExportedProgram):
         return source, "ExportedProgram"
     if isinstance(source, (str, os.PathLike)):
-        if not Path(source).is_file():
-            raise ModelError(f"no such model file: {source}")
-        return torch.export.load(source), str(source)
+        return _read(Path(source)), str(source)
     name = type(source).__name__
     if example_inputs is None:
         raise ModelError(
@@ -61,13 +61,39 @@ def _export(
         )
     inputs = example_inputs if isinstance(example_inputs, (tuple, list)) else (example_inputs,)
     try:
-        with torch.no_grad():
-            exported = torch.export.export(
-                source.eval(), tuple(inputs), dynamic_shapes=dynamic_shapes
-            )
+        with torch.no_grad(), _inference_mode(source):
+            exported = torch.export.export(source, tuple(inputs), dynamic_shapes=dynamic_shapes)
     except Exception as error:  # torch.export raises many unrelated types
         raise ModelError(f"torch.export cannot trace {name}: {_last_line(error)}") from error
     return exported, name
+
+
+def _read(path: Path) -> Any:
+    import torch
+
+    if not path.is_file():
+        raise ModelError(f"no such model file: {path}")
+    if not zipfile.is_zipfile(path):  # torch would log a traceback of its own
+        raise ModelError(f"{path} is not an ExportedProgram: it is no archive, or truncated")
+    try:
+        return torch.export.load(path)
+    except Exception as error:  # torch raises many unrelated types
+        raise ModelError(
+            f"{path} is not an ExportedProgram: {_last_line(error)}; write it with "
+            "torch.export.save(torch.export.export(module, inputs), path)"
+        ) from error
+
+
+@contextmanager
+def _inference_mode(module: Any) -> Iterator[None]:
+    """Switch dropout and batch normalization to inference, and back afterwards."""
+    modes = [(part, part.training) for part in module.modules()]
+    module.eval()
+    try:
+        yield
+    finally:
+        for part, training in modes:
+            part.training = training
 
 
 def _convert(program: Any, origin: str) -> Any:
