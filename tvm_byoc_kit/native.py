@@ -43,7 +43,25 @@ __all__ = [
 ]
 
 _PACKAGE = Path(__file__).resolve().parent
-LIB_DIR = _PACKAGE / "lib"
+
+
+def _find_lib_dir() -> Path:
+    """Where the plugins are: beside this file, or in the installed package.
+
+    Python started in the root of a checkout imports the checkout, which has no plugins of its own.
+    """
+    beside = _PACKAGE / "lib"
+    if beside.is_dir():
+        return beside
+    try:
+        package = importlib.metadata.distribution("tvm-byoc-kit")
+    except importlib.metadata.PackageNotFoundError:
+        return beside
+    installed = Path(str(package.locate_file("tvm_byoc_kit/lib")))
+    return installed if installed.is_dir() else beside
+
+
+LIB_DIR = _find_lib_dir()
 AUTOLOAD_VARIABLE = "TVM_DEVICE_BACKEND_AUTOLOAD"
 
 
