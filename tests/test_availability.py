@@ -20,6 +20,7 @@ from tvm_byoc_kit.status import Status
 
 FIXED = [name for name in probe_names() if "<" not in name]
 FREE = ["codegen:tensorrt", "codegen:none", "runtime:none", "target:llvm", "target:none"]
+NO_TORCH = "import sys; sys.modules['torch'] = None\n"  # tvm_ffi would import it, for seconds
 ROOT = Path(__file__).resolve().parent.parent
 
 needs_gcc = pytest.mark.skipif(not shutil.which("gcc"), reason="needs gcc to compile a library")
@@ -51,7 +52,7 @@ def fresh(code: str, *arguments: str, **environment: str) -> str:
 def probe_elsewhere(name: str, **environment: str) -> Status:
     """Probe in a fresh interpreter that was started with these environment variables."""
     code = (
-        "import dataclasses, json, sys\n"
+        f"{NO_TORCH}import dataclasses, json\n"
         "from tvm_byoc_kit.availability import probe\n"
         "print(json.dumps(dataclasses.asdict(probe(sys.argv[1]))))"
     )
@@ -200,16 +201,16 @@ def test_the_remedy_for_a_codegen_outside_the_wheel_is_a_build_of_the_same_tvm()
 
 def test_a_runtime_built_without_its_library_counts_as_missing() -> None:
     code = (
-        "import tvm_ffi\n"
+        f"{NO_TORCH}import tvm_ffi\n"
         "tvm_ffi.register_global_func('runtime.tensorrt_runtime_create', lambda: None)\n"
-        "tvm_ffi.register_global_func('relax.is_tensorrt_runtime_enabled', lambda: {})\n"
+        "tvm_ffi.register_global_func('relax.is_tensorrt_runtime_enabled', lambda: ENABLED)\n"
         "from tvm_byoc_kit.availability import probe\n"
         "print(probe('runtime:runtime.tensorrt_runtime_create').ok)"
     )
     if probe("runtime:runtime.tensorrt_runtime_create"):
         pytest.skip("this TVM has TensorRT's runtime")
     for enabled in (False, True):
-        assert fresh(code.format(enabled)) == str(enabled)
+        assert fresh(code.replace("ENABLED", str(enabled))) == str(enabled)
 
 
 # --- build tools ---------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 from collections.abc import Callable
 
 import pytest
@@ -15,8 +14,7 @@ from tvm_byoc_kit.errors import BackendUnavailable
 pytest_plugins = ["pytester"]
 
 PLUGIN = "tvm_byoc_kit.pytest_plugin"
-INSTALLED = any(p.value == PLUGIN for p in importlib.metadata.entry_points(group="pytest11"))
-LOAD = () if INSTALLED else ("-p", PLUGIN)
+LOAD = ("-p", PLUGIN)
 
 Run = Callable[..., pytest.RunResult]
 
@@ -29,6 +27,12 @@ SKIPPED = """
     def test_needs_it():
         raise AssertionError("it ran")
 """
+
+
+@pytest.fixture(autouse=True)
+def _no_other_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The inner runs load the kit's plugin by its name, installed or not, and no others."""
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
 
 
 @pytest.fixture
@@ -168,5 +172,5 @@ def test_without_a_marked_test_the_plugin_imports_neither_tvm_nor_numpy(
             assert "tvm_byoc_kit.pytest_plugin" in sys.modules
             assert not heavy & set(sys.modules)
     """)
-    result = pytester.runpytest_subprocess(*LOAD, "-p", "no:hypothesispytest")
+    result = pytester.runpytest_subprocess(*LOAD)
     result.assert_outcomes(passed=1)
