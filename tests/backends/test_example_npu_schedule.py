@@ -311,6 +311,13 @@ def test_matmul_shapes(a: list[int], b: list[int], out: list[int], macs: int) ->
     assert scheduled.compute_cycles == math.ceil(macs / (256 * columns / 16))
 
 
+def test_wider_operand_sets_the_mac_rate() -> None:
+    region = Region()
+    inputs = [region.tensor("a", [64, 64], "float16"), region.tensor("b", [64, 64])]
+    region.kernel("matmul", inputs, [op("matmul", [0, 1], [64, 64])])
+    assert region.plan().ops[0].compute_cycles == 64**3 // 256
+
+
 @pytest.mark.parametrize(("dtype", "factor"), [("float32", 1), ("float16", 2), ("int8", 4)])
 def test_narrow_types_multiply_the_mac_rate(dtype: str, factor: int) -> None:
     out_dtype = "int32" if dtype == "int8" else dtype
@@ -544,6 +551,9 @@ def test_large_matmul_reads_operands_again_for_every_tile() -> None:
     assert a.moved_bytes == a.bytes * 512 // n
     assert b.moved_bytes == b.bytes * 512 // m
     assert y.moved_bytes == y.bytes
+    blocks = (512 // m) * (512 // n)
+    assert a.transfers == b.transfers == blocks * (512 // k)
+    assert y.transfers == blocks  # partial sums stay in L1
     # No tile of powers of two within the room needs fewer bytes.
     sizes = [16, 32, 64, 128, 256, 512]
     fitting = [
