@@ -183,7 +183,7 @@ def pool_op(kind: str, out: list[int], *, window: int, stride: int, padding: int
 
 
 def vectors(lengths_and_ages: list[tuple[int, int]]) -> Region:
-    """Vectors of these lengths, each made from an earlier one: the last of all where its age is 1."""
+    """Vectors of these lengths, each made from an earlier one (the last where the age is 1)."""
     region = Region()
     made = [region.tensor("x", [1])]
     for length, age in lengths_and_ages:
