@@ -13,7 +13,7 @@ from tvm.script import ir as I  # noqa: N812 - TVM's own spelling
 from tvm.script import relax as R  # noqa: N812
 
 from tvm_byoc_kit.errors import ModelError
-from tvm_byoc_kit.signature import TensorSpec, function_signature
+from tvm_byoc_kit.signature import TensorSpec, evaluate, function_signature
 
 
 @I.ir_module
@@ -118,3 +118,28 @@ def test_a_spec_survives_json(spec: TensorSpec) -> None:
 def test_a_spec_prints_like_a_declaration() -> None:
     spec: Any = TensorSpec("x", ("n", 4), "float32")
     assert str(spec) == "x: float32[n, 4]"
+
+
+@pytest.mark.parametrize(
+    ("dim", "expected"),
+    [
+        (7, 7),
+        ("n", 3),
+        ("n * 2", 6),
+        ("n + m * 2", 13),
+        ("(n + 1) // 2 - m % 2", 1),
+        ("None", 4),
+        ("n * k", None),
+        ("n // 0", None),
+        ("T.max(n, 1)", None),
+        ("n *", None),
+        ("batch size", None),
+        ("", None),
+        ("__import__('os')", None),
+        ("2.5", None),
+    ],
+)
+def test_dimensions_are_evaluated_as_far_as_they_are_arithmetic(
+    dim: int | str, expected: int | None
+) -> None:
+    assert evaluate(dim, {"n": 3, "m": 5, "None": 4}) == expected

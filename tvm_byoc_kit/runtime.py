@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from tvm_byoc_kit.artifact import Manifest, open_library, read_manifest, write_artifact
 from tvm_byoc_kit.errors import InputError
+from tvm_byoc_kit.signature import evaluate
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Sequence
 
     import numpy as np
 
@@ -110,15 +112,21 @@ class Executable:
         write_artifact(path, self.manifest, self._built.export_library)
 
     def _checked(self, inputs: Mapping[str, Any]) -> list[np.ndarray]:
+        if not isinstance(inputs, Mapping):
+            raise InputError(
+                f"inputs are a {type(inputs).__name__}; expected a dict from name to array: "
+                f"{'; '.join(map(str, self.inputs))}"
+            )
         names = [spec.name for spec in self.inputs]
         missing = [name for name in names if name not in inputs]
-        unknown = [name for name in inputs if name not in names]
+        unknown = [str(name) for name in inputs if name not in names]
         if missing or unknown:
             parts = [f"missing: {', '.join(missing)}"] if missing else []
             parts += [f"unknown: {', '.join(unknown)}"] if unknown else []
             raise InputError(f"inputs do not fit ({'; '.join(parts)}); expected {', '.join(names)}")
-        symbols: dict[str, tuple[int, str]] = {}
-        return [_check_array(spec, inputs[spec.name], symbols) for spec in self.inputs]
+        arrays = [_as_numpy(spec, inputs[spec.name]) for spec in self.inputs]
+        _check_arrays(self.inputs, arrays)
+        return arrays
 
     def _on_device(self, array: np.ndarray) -> Any:
         import tvm
@@ -160,8 +168,27 @@ def _flatten(result: Any) -> list[Any]:
     return [leaf for member in result for leaf in _flatten(member)]
 
 
-def _check_array(spec: TensorSpec, value: Any, symbols: dict[str, tuple[int, str]]) -> np.ndarray:
-    array = _as_numpy(spec, value)
+def _check_arrays(specs: Sequence[TensorSpec], arrays: Sequence[np.ndarray]) -> None:
+    symbols: dict[str, tuple[int, str]] = {}  # size, and the input that it comes from
+    for spec, array in zip(specs, arrays, strict=True):
+        _check_kind(spec, array)
+        for dim, size in zip(spec.shape, array.shape, strict=True):
+            if isinstance(dim, str) and dim.isidentifier():
+                symbols.setdefault(dim, (size, spec.name))
+    sizes = {name: size for name, (size, _) in symbols.items()}
+    for spec, array in zip(specs, arrays, strict=True):
+        for axis, (dim, found) in enumerate(zip(spec.shape, array.shape, strict=True)):
+            size = evaluate(dim, sizes)
+            if size is None or found == size:
+                continue
+            origin = f", as '{dim}' is in input '{symbols[dim][1]}'" if dim in symbols else ""
+            raise InputError(
+                f"input '{spec.name}' has shape {array.shape}, expected {spec}: axis {axis} must "
+                f"be {size}{origin}"
+            )
+
+
+def _check_kind(spec: TensorSpec, array: np.ndarray) -> None:
     if str(array.dtype) != spec.dtype:
         raise InputError(
             f"input '{spec.name}' is {array.dtype}, expected {spec.dtype}; convert it with "
@@ -171,18 +198,6 @@ def _check_array(spec: TensorSpec, value: Any, symbols: dict[str, tuple[int, str
         raise InputError(
             f"input '{spec.name}' has shape {array.shape}, expected rank {len(spec.shape)}: {spec}"
         )
-    for axis, (found, expected) in enumerate(zip(array.shape, spec.shape, strict=True)):
-        if isinstance(expected, str):
-            size, first = symbols.setdefault(expected, (found, spec.name))
-            origin = f"{size}, as '{expected}' is in input '{first}'"
-        else:
-            size, origin = expected, str(expected)
-        if found != size:
-            raise InputError(
-                f"input '{spec.name}' has shape {array.shape}, expected {spec}: axis {axis} must "
-                f"be {origin}"
-            )
-    return array
 
 
 def _as_numpy(spec: TensorSpec, value: Any) -> np.ndarray:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import operator
 import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -9,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 from tvm_byoc_kit.errors import ModelError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from tvm import IRModule
 
-__all__ = ["TensorSpec", "dimension", "function_signature"]
+__all__ = ["TensorSpec", "dimension", "evaluate", "function_signature"]
 
 
 @dataclass(frozen=True)
@@ -96,6 +98,45 @@ def dimension(dim: Any) -> int | str:
     if hasattr(dim, "value"):
         return int(dim.value)
     return re.sub(r"T\.int64\((-?\d+)\)", r"\1", str(dim))
+
+
+_OPERATORS = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+}
+
+
+def evaluate(dim: int | str, sizes: Mapping[str, int]) -> int | None:
+    """The size of `dim` where its symbols have the given `sizes`.
+
+    Returns
+    -------
+    int or None
+        None when a symbol has no size, or the expression is more than arithmetic.
+    """
+
+    def value(node: ast.expr) -> int | None:
+        if isinstance(node, ast.Constant) and isinstance(node.value, int):
+            return node.value
+        if isinstance(node, ast.Name):
+            return sizes.get(node.id)
+        if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
+            left, right = value(node.left), value(node.right)
+            if left is not None and right is not None:
+                return int(_OPERATORS[type(node.op)](left, right))
+        return None
+
+    if isinstance(dim, int):
+        return dim
+    if dim in sizes:  # first, since a dimension may be called like a keyword of Python
+        return sizes[dim]
+    try:
+        return value(ast.parse(dim, mode="eval").body)
+    except (SyntaxError, ZeroDivisionError):
+        return None
 
 
 def _distinct(specs: Sequence[TensorSpec]) -> tuple[TensorSpec, ...]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tvm_byoc_kit.errors import ModelError, OptionError
 from tvm_byoc_kit.model import ImportedModel, Reference, load_model
+from tvm_byoc_kit.signature import evaluate
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -148,13 +150,19 @@ def random_inputs(specs: tuple[TensorSpec, ...], seed: int = 0) -> dict[str, np.
     rng = np.random.default_rng(seed)
     values = {}
     for spec in specs:
-        shape = tuple(2 if isinstance(dim, str) else dim for dim in spec.shape)
+        shape = tuple(_size(dim) for dim in spec.shape)
         if spec.dtype.startswith(("float", "bfloat")):
             value: np.ndarray = rng.standard_normal(shape)
         else:
             value = rng.integers(0, 2 if spec.dtype == "bool" else 10, shape)
         values[spec.name] = np.asarray(value).astype(spec.dtype)
     return values
+
+
+def _size(dim: int | str) -> int:
+    """`dim` with 2 for each symbol."""
+    size = evaluate(dim, dict.fromkeys(re.findall(r"\w+", str(dim)), 2))
+    return 2 if size is None else size
 
 
 def _resolve(exe: Executable, reference: Any) -> Reference:
