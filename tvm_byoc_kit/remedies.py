@@ -15,7 +15,7 @@ __all__ = ["cxx_compiler", "kit_extra", "kit_rebuild", "system_package", "tvm_fr
 
 KIT = "tvm-byoc-kit"
 _CHECKOUT = Path(__file__).resolve().parent.parent
-_TVM_GIT = "git+https://github.com/apache/tvm"
+_TVM_GUIDE = "https://tvm.apache.org/docs/install/from_source.html"
 
 _REINSTALL = "pip install --force-reinstall --no-deps --no-cache-dir"
 
@@ -72,7 +72,9 @@ def system_package(names: Mapping[str, str]) -> str:
 
 
 def tvm_from_source(options: Sequence[str], needs: str) -> str:
-    """Command that replaces the wheel by a TVM of the same version, built with CMake options on.
+    """What replaces the wheel by a TVM of the same version, built with CMake options on.
+
+    No single command does it on every machine, so the remedy names the options and the guide.
 
     Parameters
     ----------
@@ -82,14 +84,14 @@ def tvm_from_source(options: Sequence[str], needs: str) -> str:
         What must be installed for these options, beyond LLVM.
     """
     try:
-        tag = f"@v{importlib.metadata.version('apache-tvm')}"
+        version = importlib.metadata.version("apache-tvm")
     except importlib.metadata.PackageNotFoundError:
-        tag = ""
-    defines = " ".join(f"-C cmake.define.{option}" for option in ("USE_LLVM=ON", *options))
+        version = "0.27"
+    defines = " ".join(f"-D{option}" for option in ("USE_LLVM=ON", *options))
     needed = f"LLVM, {needs}" if needs else "LLVM"
     return (
-        f'pip install --force-reinstall --no-deps "apache-tvm @ {_TVM_GIT}{tag}" {defines}'
-        f"  # needs {needed}; compiles for hours"
+        f"build TVM {version} from source with {defines} (needs {needed}; hours on two cores): "
+        f"{_TVM_GUIDE}"
     )
 
 

@@ -34,7 +34,7 @@ BACKEND = Backend(
     requires={
         "partition": ("tvm",),
         "codegen": ("codegen:cublas",),
-        "device": ("cuda-driver",),
+        "device": ("device:cuda",),
     },
     target="cuda",
 )

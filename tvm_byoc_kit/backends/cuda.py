@@ -7,6 +7,6 @@ from tvm_byoc_kit.backend import Backend
 BACKEND = Backend(
     name="cuda",
     summary="TVM's own CUDA code, no offload",
-    requires={"partition": ("tvm",), "codegen": ("target:cuda",), "device": ("cuda-driver",)},
+    requires={"partition": ("tvm",), "codegen": ("target:cuda",), "device": ("device:cuda",)},
     target="cuda",
 )

@@ -34,7 +34,7 @@ BACKEND = Backend(
     requires={
         "partition": ("tvm",),
         "codegen": ("codegen:cudnn",),
-        "device": ("cuda-driver",),
+        "device": ("device:cuda",),
     },
     target="cuda",
 )

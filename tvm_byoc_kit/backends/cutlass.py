@@ -34,7 +34,7 @@ BACKEND = Backend(
     requires={
         "partition": ("tvm",),
         "codegen": ("codegen:cutlass", "cuda-toolkit"),
-        "device": ("cuda-driver",),
+        "device": ("device:cuda",),
     },
     target="cuda",
 )

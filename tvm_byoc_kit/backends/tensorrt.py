@@ -34,7 +34,7 @@ BACKEND = Backend(
         "partition": ("tvm",),
         "codegen": ("codegen:tensorrt",),
         "runtime": ("runtime:runtime.tensorrt_runtime_create",),
-        "device": ("cuda-driver",),
+        "device": ("device:cuda",),
     },
     target="cuda",
     loaders=("tensorrt",),
