@@ -116,8 +116,16 @@ def tvm_tensor(array: Array) -> Any:
 @BOTH
 @pytest.mark.parametrize(
     "form",
-    [fortran, strided, reversed_twice, read_only, matrix]
-    + [torch_tensor, torch_transposed, tvm_tensor],
+    [
+        fortran,
+        strided,
+        reversed_twice,
+        read_only,
+        matrix,
+        torch_tensor,
+        torch_transposed,
+        tvm_tensor,
+    ],
 )
 def test_any_layout_and_any_dlpack_tensor_gives_the_same(
     exe: byoc.Executable, two_outputs_numpy: Reference, form: Callable[[Array], Any]
@@ -264,7 +272,7 @@ def test_bfloat16_is_taken_and_given_as_ml_dtypes_has_it(make_module: Any) -> No
     np.testing.assert_array_equal(got, np.maximum(x, ml_dtypes.bfloat16(0)))
 
 
-def test_a_size_that_follows_from_another_is_checked(make_module: Any) -> None:
+def test_a_size_that_follows_from_another_is_checked() -> None:
     n = tvm.tirx.Var("n", "int64")
     builder = relax.BlockBuilder()
     params = [

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from tvm_byoc_kit.artifact import Manifest, open_library, read_manifest, write_artifact
-from tvm_byoc_kit.errors import InputError
+from tvm_byoc_kit.availability import probe
+from tvm_byoc_kit.errors import BackendUnavailable, InputError
 from tvm_byoc_kit.signature import evaluate
 
 if TYPE_CHECKING:
@@ -59,12 +60,18 @@ class Executable:
 
     @property
     def vm(self) -> Any:
-        """The ``tvm.relax.VirtualMachine`` of the calling thread."""
+        """The ``tvm.relax.VirtualMachine`` of the calling thread.
+
+        Raises
+        ------
+        BackendUnavailable
+            When the code is for a GPU and there is none.
+        """
         if not hasattr(self._threads, "vm"):
-            import tvm
             from tvm.runtime.vm import VirtualMachine
 
-            self._threads.vm = VirtualMachine(self._built, _device(tvm, self.manifest.target))
+            self._check_device()
+            self._threads.vm = VirtualMachine(self._built, _device(self.manifest.target))
         return self._threads.vm
 
     def run(self, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
@@ -84,6 +91,8 @@ class Executable:
         ------
         InputError
             When a name, shape or dtype does not fit.
+        BackendUnavailable
+            When the code is for a GPU and there is none.
         """
         arrays = self._checked(inputs)
         results = self.vm[self.manifest.entry](*(self._on_device(array) for array in arrays))
@@ -131,7 +140,15 @@ class Executable:
     def _on_device(self, array: np.ndarray) -> Any:
         import tvm
 
-        return tvm.runtime.tensor(array, _device(tvm, self.manifest.target))
+        return tvm.runtime.tensor(array, _device(self.manifest.target))
+
+    def _check_device(self) -> None:
+        if _is_cuda(self.manifest.target):
+            status = probe("device:cuda")
+            if not status:
+                raise BackendUnavailable(
+                    self.manifest.backend, "device", status.detail, status.remedy
+                )
 
     def __repr__(self) -> str:
         ins, outs = ", ".join(map(str, self.inputs)), ", ".join(map(str, self.outputs))
@@ -154,12 +171,14 @@ def load(path: str | os.PathLike[str]) -> Executable:
     return Executable(open_library(path, manifest), manifest)
 
 
-def _device(tvm: Any, target: str) -> Any:
-    return (
-        tvm.cuda(0)
-        if "cuda" in target.split('"kind"', 1)[-1].split(",", maxsplit=1)[0]
-        else tvm.cpu()
-    )
+def _is_cuda(target: str) -> bool:
+    return "cuda" in target.split('"kind"', 1)[-1].split(",", maxsplit=1)[0]
+
+
+def _device(target: str) -> Any:
+    import tvm
+
+    return tvm.cuda(0) if _is_cuda(target) else tvm.cpu()
 
 
 def _flatten(result: Any) -> list[Any]:

@@ -1,0 +1,219 @@
+"""From a partition, or a plain module, to an Executable."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+import tvm
+from tvm import relax
+
+import tvm_byoc_kit as byoc
+from tvm_byoc_kit.errors import BackendUnavailable, ModelError, OptionError
+
+npu = pytest.mark.byoc("example_npu", step="runtime")
+X = np.random.default_rng(0).standard_normal((2, 4), dtype=np.float32)
+Y = np.random.default_rng(1).standard_normal((2, 3), dtype=np.float32)
+
+
+def check(exe: byoc.Executable, reference: Any) -> None:
+    for mine, theirs in zip(exe(X, Y), reference(X, Y), strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-5, atol=1e-6)
+
+
+def test_a_plain_module_is_built_for_the_host(
+    two_outputs: tvm.IRModule, two_outputs_numpy: Any
+) -> None:
+    exe = byoc.build(two_outputs)
+    assert exe.manifest.backend == "llvm"
+    assert exe.manifest.loaders == ()
+    check(exe, two_outputs_numpy)
+
+
+@npu
+def test_a_partition_and_its_plain_module_build_to_the_same(
+    two_outputs: tvm.IRModule, two_outputs_numpy: Any
+) -> None:
+    parts = byoc.partition(two_outputs, "example_npu")
+    for given in (parts, parts.mod):
+        exe = byoc.build(given)
+        assert exe.manifest.backend == "example_npu"
+        assert exe.manifest.loaders == ("example_npu_json",)
+        check(exe, two_outputs_numpy)
+
+
+@npu
+def test_compile_does_all_of_it(two_outputs: tvm.IRModule, two_outputs_numpy: Any) -> None:
+    exe = byoc.compile(two_outputs, "example_npu", bind_constants=True, annotate_codegen=True)
+    check(exe, two_outputs_numpy)
+
+
+@npu
+@pytest.mark.parametrize("bind", [False, True])
+@pytest.mark.parametrize("annotate", [False, True])
+def test_every_way_of_partitioning_runs(
+    two_outputs: tvm.IRModule, two_outputs_numpy: Any, bind: bool, annotate: bool
+) -> None:
+    parts = byoc.partition(
+        two_outputs, "example_npu", bind_constants=bind, annotate_codegen=annotate
+    )
+    check(byoc.build(parts), two_outputs_numpy)
+
+
+@npu
+def test_a_partition_can_be_built_twice(two_outputs: tvm.IRModule, two_outputs_numpy: Any) -> None:
+    parts = byoc.partition(two_outputs, "example_npu")
+    before = parts.mod.script()
+    first, second = byoc.build(parts), byoc.build(parts)
+    assert parts.mod.script() == before
+    check(first, two_outputs_numpy)
+    check(second, two_outputs_numpy)
+
+
+@npu
+def test_executables_of_models_with_regions_of_the_same_name_do_not_mix(make_module: Any) -> None:
+    def build(factor: float) -> byoc.Executable:
+        def body(x: Any) -> Any:
+            return relax.op.nn.relu(relax.op.multiply(x, relax.const(factor, "float32")))
+
+        mod = make_module({"x": ((2, 4), "float32")}, body)
+        return byoc.compile(mod, "example_npu", bind_constants=True)
+
+    double, triple = build(2.0), build(3.0)
+    for _ in range(2):
+        np.testing.assert_allclose(double(X), np.maximum(X * 2, 0), rtol=1e-6)
+        np.testing.assert_allclose(triple(X), np.maximum(X * 3, 0), rtol=1e-6)
+
+
+@npu
+def test_a_model_without_a_matching_op_needs_no_loader(make_module: Any) -> None:
+    mod = make_module({"x": ((2, 4), "float32")}, relax.op.erf)
+    exe = byoc.compile(mod, "example_npu")
+    assert exe.manifest.loaders == ()
+    assert exe(X).shape == (2, 4)
+
+
+@npu
+def test_options_reach_the_codegen_and_the_manifest(two_outputs: tvm.IRModule) -> None:
+    from tvm_byoc_kit.backends import example_npu_schedule
+
+    parts = byoc.partition(two_outputs, "example_npu")
+    cycles = {}
+    for mode in ("high_performance", "low_power"):
+        exe = byoc.build(parts, options={"power_mode": mode})
+        assert exe.manifest.options["power_mode"] == mode
+        exe(X, Y)
+        cycles[mode] = str(example_npu_schedule.schedules(exe))
+    assert cycles["high_performance"] != cycles["low_power"]
+
+
+def test_a_built_model_is_described_by_its_manifest(host_exe: byoc.Executable) -> None:
+    manifest = host_exe.manifest
+    assert manifest.entry == "main"
+    assert "llvm" in manifest.target
+    assert manifest.versions.keys() >= {"tvm", "tvm_ffi", "tvm_byoc_kit"}
+    assert host_exe.inputs == manifest.inputs
+
+
+def test_a_target_is_taken_as_text_and_as_object(
+    two_outputs: tvm.IRModule, two_outputs_numpy: Any
+) -> None:
+    for target in ("llvm", tvm.target.Target({"kind": "llvm", "num-cores": 1})):
+        check(byoc.build(two_outputs, target), two_outputs_numpy)
+
+
+@pytest.mark.parametrize("target", ["nonsense", "llvm -mcpu", "{}", 3, object()])
+def test_an_unknown_target_is_refused(two_outputs: tvm.IRModule, target: Any) -> None:
+    with pytest.raises(ModelError, match="unknown target"):
+        byoc.build(two_outputs, target)
+
+
+@pytest.mark.parametrize(
+    ("backend", "options", "message"),
+    [
+        ("llvm", {"mode": "record"}, "'llvm' has no options"),
+        ("example_npu", {"mod": "record"}, "no option 'mod'"),
+        ("example_npu", {"l2_bytes": 0}, "l2_bytes=0"),
+        ("tensorrt", {"fp16": True}, "'tensorrt' has no options"),
+    ],
+)
+def test_options_are_checked_before_anything_is_compiled(
+    two_outputs: tvm.IRModule, backend: str, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(OptionError, match=message):
+        byoc.build(byoc.partition(two_outputs, backend), options=options)
+
+
+@pytest.mark.parametrize("backend", ["tensorrt", "cutlass", "cublas", "cudnn"])
+def test_a_codegen_that_is_not_here_is_named_with_its_remedy(
+    two_outputs: tvm.IRModule, backend: str
+) -> None:
+    if byoc.get_backend(backend).check("codegen"):
+        pytest.skip(f"this TVM has relax.ext.{backend}")
+    parts = byoc.partition(two_outputs, backend)
+    for given in (parts, *([parts.mod] if parts.coverage.regions else [])):
+        with pytest.raises(BackendUnavailable, match=rf"relax\.ext\.{backend}") as caught:
+            byoc.build(given)
+        error = caught.value
+        assert error.backend == backend
+        assert error.step == "codegen"
+        assert error.remedy in str(error)
+        assert len(str(error).splitlines()) == 1
+
+
+def test_cuda_code_is_generated_on_a_machine_without_a_gpu(make_module: Any) -> None:
+    if not byoc.get_backend("cuda").check("codegen"):
+        pytest.skip("this TVM cannot compile CUDA")
+    mod = make_module({"x": ((64, 64), "float32")}, relax.op.nn.relu)
+    exe = byoc.compile(mod, "cuda")
+    assert "cuda" in exe.manifest.target
+    if not byoc.get_backend("cuda").check("device"):
+        with pytest.raises(BackendUnavailable, match="driver"):
+            exe(np.zeros((64, 64), "float32"))
+
+
+def test_regions_of_an_unknown_backend_are_refused(make_module: Any) -> None:
+    mod = make_module({"x": ((2, 4), "float32")}, relax.op.nn.relu)
+    mod = byoc.partition(mod, "example_npu").mod
+    region = next(var for var, f in mod.functions.items() if f.attrs and "Codegen" in f.attrs)
+    mod[region] = mod[region].with_attr("Codegen", "somebody")
+    with pytest.raises(OptionError, match="unknown backend 'somebody'"):
+        byoc.build(mod)
+
+
+def test_regions_of_several_backends_are_refused(make_module: Any) -> None:
+    one = make_module({"x": ((2, 4), "float32")}, relax.op.nn.relu)
+    one = byoc.partition(one, "example_npu", annotate_codegen=True).mod
+    other = byoc.partition(
+        make_module({"x": ((3, 4), "float32")}, relax.op.tanh, name="other"),
+        "tensorrt",
+        annotate_codegen=True,
+    ).mod
+    both = tvm.IRModule({**dict(one.functions.items()), **dict(other.functions.items())})
+    with pytest.raises(ModelError, match="several backends: example_npu, tensorrt"):
+        byoc.build(both)
+
+
+def test_what_tvm_cannot_compile_is_one_line(make_module: Any) -> None:
+    def body(x: Any) -> Any:
+        return relax.op.nn.attention(x, x, x)
+
+    mod = make_module({"x": ((1, 2, 2, 4), "int8")}, body)
+    with pytest.raises(ModelError, match="TVM cannot build") as caught:
+        byoc.build(mod)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_an_onnx_model_is_built_straight_from_its_proto(onnx_proto: onnx.ModelProto) -> None:
+    exe = byoc.build(onnx_proto)
+    assert exe.model is not None
+    assert exe.model.source == "onnx"
+    assert exe.manifest.backend == "llvm"
+
+
+@pytest.mark.parametrize("given", [None, 3, "no/such/file.onnx"])
+def test_what_is_no_model_is_refused(given: Any) -> None:
+    with pytest.raises(ModelError):
+        byoc.build(given)
