@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-import resource
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -53,9 +51,7 @@ some = settings(
 )
 
 
-def make_region(
-    body: Body, arrays: Sequence[Array], options: dict[str, Any] | None = None, **symbols: str
-) -> Any:
+def make_region(body: Body, arrays: Sequence[Array], options: dict[str, Any] | None = None) -> Any:
     """The runtime module of a region of one composite, `body`."""
     types = [relax.TensorType(a.shape, str(a.dtype)) for a in arrays]
     builder = relax.BlockBuilder()
@@ -285,8 +281,11 @@ def matmuls(draw: st.DrawFn) -> tuple[list[int], list[int]]:
     m, n = draw(st.integers(1, 40)), draw(st.integers(1, 70))
     k = draw(st.integers(1, 300))
     batch = draw(st.lists(st.integers(1, 3), max_size=2))
-    a = [draw(st.sampled_from([1, d])) for d in batch][draw(st.integers(0, len(batch))) :] + [m, k]
-    b = [draw(st.sampled_from([1, d])) for d in batch][draw(st.integers(0, len(batch))) :] + [k, n]
+    batches = []
+    for _ in range(2):
+        kept = [draw(st.sampled_from([1, d])) for d in batch]
+        batches.append(kept[draw(st.integers(0, len(kept))) :])
+    a, b = [*batches[0], m, k], [*batches[1], k, n]
     vectors = draw(st.sampled_from(["", "", "", "a", "b", "ab"]))
     return ([k] if "a" in vectors else a), ([k] if "b" in vectors else b)
 
@@ -448,13 +447,13 @@ def test_integer_division_by_zero_and_overflow_do_not_stop_the_process() -> None
 
 
 UNARY = {
-    "relu": (op.nn.relu, lambda x: F.relu(x)),
+    "relu": (op.nn.relu, F.relu),
     "leakyrelu": (lambda x: op.nn.leakyrelu(x, 0.2), lambda x: F.leaky_relu(x, 0.2)),
     "clip": (lambda x: op.clip(x, -0.5, 1.25), lambda x: torch.clamp(x, -0.5, 1.25)),
-    "relu6": (op.nn.relu6, lambda x: F.relu6(x)),
-    "gelu": (op.nn.gelu, lambda x: F.gelu(x)),
+    "relu6": (op.nn.relu6, F.relu6),
+    "gelu": (op.nn.gelu, F.gelu),
     "gelu_tanh": (op.nn.gelu_tanh, lambda x: F.gelu(x, approximate="tanh")),
-    "silu": (op.nn.silu, lambda x: F.silu(x)),
+    "silu": (op.nn.silu, F.silu),
     "sigmoid": (op.sigmoid, torch.sigmoid),
     "tanh": (op.tanh, torch.tanh),
     "exp": (op.exp, torch.exp),
@@ -503,7 +502,6 @@ NAN_OPS = {
     "exp": op.exp,
     "gelu": op.nn.gelu,
     "softmax": op.nn.softmax,
-    "maximum": lambda x: op.maximum(x, relax.const(0.0)),
 }
 
 
@@ -520,7 +518,7 @@ def host_result(body: Body, *arrays: Array) -> Array:
     return machine["main"](*[tvm.runtime.tensor(a) for a in arrays]).numpy()
 
 
-@pytest.mark.parametrize("name", [n for n in NAN_OPS if n != "maximum"])
+@pytest.mark.parametrize("name", NAN_OPS)
 def test_nan_becomes_what_tvm_makes_of_it(name: str) -> None:
     """TVM's host code is the reference here: its relu(NaN) is 0, where PyTorch's is NaN."""
     x = np.array([1, np.nan, -3, np.nan], "float32")
@@ -595,7 +593,9 @@ def test_layer_norm_over_any_axes(shape: list[int], data: st.DataObject, dtype: 
     axes = data.draw(st.permutations(range(len(shape))))[:count]
     dims = [shape[a] for a in axes]
     x, gamma, beta = (random_array(s, dtype, i) for i, s in enumerate((shape, dims, dims)))
-    result = run(lambda *args: op.nn.layer_norm(*args, axes=list(axes), epsilon=1e-2), x, gamma, beta)
+    result = run(
+        lambda *args: op.nn.layer_norm(*args, axes=list(axes), epsilon=1e-2), x, gamma, beta
+    )
     rest = [i for i in range(len(shape)) if i not in axes]
     order = [*rest, *axes]
     moved = wide(x).permute(order)
@@ -625,9 +625,7 @@ MOVABLE = ("float32", "float16", "int8", "uint8", "int16", "int32", "int64", "fl
 
 
 @some
-@given(
-    st.lists(st.integers(1, 35), min_size=1, max_size=4), st.data(), st.sampled_from(MOVABLE)
-)
+@given(st.lists(st.integers(1, 35), min_size=1, max_size=4), st.data(), st.sampled_from(MOVABLE))
 def test_permute_dims(shape: list[int], data: st.DataObject, dtype: str) -> None:
     axes = data.draw(st.none() | st.permutations(range(len(shape))))
     x = random_array(shape, "int32").astype(dtype)
@@ -645,8 +643,10 @@ def test_shape_ops_on_any_type(dtype: str) -> None:
         (lambda a: op.squeeze(a, [1]), x.squeeze(1)),
         (op.squeeze, x.squeeze()),
         (lambda a: op.expand_dims(a, [0, -1]), x[None, ..., None]),
-        (lambda a: op.reshape(op.permute_dims(a, [3, 0, 1, 2]), (8, 3)),
-         x.transpose(3, 0, 1, 2).reshape(8, 3)),
+        (
+            lambda a: op.reshape(op.permute_dims(a, [3, 0, 1, 2]), (8, 3)),
+            x.transpose(3, 0, 1, 2).reshape(8, 3),
+        ),
     ):
         np.testing.assert_array_equal(run(body, x), expected)
 
@@ -798,32 +798,7 @@ def test_record_mode_leaves_the_outputs_alone_and_has_a_schedule() -> None:
     assert json.loads(str(module["get_schedule"]()))["mode"] == "record"
 
 
-# Through the virtual machine ----------------------------------------------------------------------
-
-
-def dense_layer(n: Any) -> tvm.IRModule:
-    """x[n, 64] -> softmax(relu(x @ w) reshaped and back), offloaded as one region."""
-    weight = random_array((64, 48), "float32", 7)
-    builder = relax.BlockBuilder()
-    x = relax.Var("x", relax.TensorType((n, 64), "float32"))
-    w = relax.Var("w", relax.TensorType(weight.shape, "float32"))
-    with builder.function("main", [x, w]):
-        with builder.dataflow():
-            y = builder.emit(op.nn.relu(op.matmul(x, w)))
-            y = builder.emit(op.reshape(y, (n, 6, 8)))
-            out = builder.emit_output(op.nn.softmax(y, 1))
-        builder.emit_func_output(out)
-    return builder.finalize()
-
-
-def build(module: tvm.IRModule) -> Any:
-    from tvm_byoc_kit import build as kit_build
-    from tvm_byoc_kit import partition
-
-    partitioned = partition(module, "example_npu")
-    functions = partitioned.mod.functions.values()
-    assert any("Codegen" in f.attrs for f in functions if f.attrs)
-    return kit_build(partitioned)
+# Symbolic shapes ----------------------------------------------------------------------------------
 
 
 def dense_reference(x: Array, w: Array) -> Array:
@@ -863,33 +838,3 @@ def test_symbolic_dimensions_take_the_shapes_of_each_call(mode: str) -> None:
     if mode == "simulate":
         with pytest.raises(ValueError, match=r"output 0 has shape \[3, 6, 8\].*has \[4, 6, 8\]"):
             module["region"](tvm.runtime.tensor(a), tvm.runtime.tensor(weight), wrong)
-
-
-def test_four_threads_with_their_own_virtual_machine_share_one_module() -> None:
-    executable = build(dense_layer(32))
-    failures: list[str] = []
-
-    def work(seed: int, calls: int) -> None:
-        x, w = random_array((32, 64), "float32", seed), random_array((64, 48), "float32", seed)
-        expected = dense_reference(x, w)
-        machine = relax.VirtualMachine(executable._built, tvm.cpu())
-        tensors = tvm.runtime.tensor(x), tvm.runtime.tensor(w)
-        for _ in range(calls):
-            result = machine["main"](*tensors).numpy()
-            if not np.allclose(result, expected, atol=1e-5):
-                failures.append(f"thread {seed}")
-                return
-
-    def run_threads(calls: int) -> None:
-        threads = [threading.Thread(target=work, args=(seed, calls)) for seed in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-
-    run_threads(50)  # fills the pool of buffers
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    run_threads(250)
-    growth_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-    assert failures == []
-    assert growth_kb < 2048  # a leak of one buffer a call would be 1000 x 8 KB

@@ -156,7 +156,8 @@ NodeOutputs Executor::Execute(Memory* memory, std::vector<Tensor> leaves,
     }
     RunNode(plan, memory, &values);
     memory->Withdraw();
-    for (const Tensor& value : values[plan.id]) given[plan.id].push_back({value.shape, value.dtype});
+    for (const Tensor& value : values[plan.id])
+      given[plan.id].push_back({value.shape, value.dtype});
   }
   if (outputs != nullptr) WriteOutputs(values, *outputs);
   return given;

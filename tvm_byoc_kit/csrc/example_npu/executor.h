@@ -17,7 +17,8 @@ class Executor {
  public:
   /*!
    * \param graph The graph, which must outlive the executor.
-   * \throws ValueError when an op is not supported or, for static shapes, does not fit its operands.
+   * \throws ValueError when an op is not supported or, for static shapes, does not fit its
+   * operands.
    */
   explicit Executor(const Graph& graph);
 

@@ -53,20 +53,19 @@ BYOC_INLINE void PackPanels(const T* b, const int64_t* k_offsets, const int64_t*
           for (int64_t j = 0; j < kGroup; ++j) out[j] = static_cast<float>(from[o[j]]);
         }
       }
-      for (int64_t j = groups * kGroup; j < columns; ++j) to[j] = static_cast<float>(from[offsets[j]]);
+      for (int64_t j = groups * kGroup; j < columns; ++j)
+        to[j] = static_cast<float>(from[offsets[j]]);
       for (int64_t j = columns; j < width; ++j) to[j] = 0;
     }
   }
 }
 
-BYOC_MULTIVERSION void PackFloat(const float* b, const int64_t* k_offsets,
-                                 const int64_t* n_offsets, int64_t k, int64_t n, int64_t width,
-                                 float* to) {
+BYOC_MULTIVERSION void PackFloat(const float* b, const int64_t* k_offsets, const int64_t* n_offsets,
+                                 int64_t k, int64_t n, int64_t width, float* to) {
   PackPanels(b, k_offsets, n_offsets, k, n, width, to);
 }
-BYOC_MULTIVERSION void PackInt8(const int8_t* b, const int64_t* k_offsets,
-                                const int64_t* n_offsets, int64_t k, int64_t n, int64_t width,
-                                float* to) {
+BYOC_MULTIVERSION void PackInt8(const int8_t* b, const int64_t* k_offsets, const int64_t* n_offsets,
+                                int64_t k, int64_t n, int64_t width, float* to) {
   PackPanels(b, k_offsets, n_offsets, k, n, width, to);
 }
 BYOC_MULTIVERSION void PackUInt8(const uint8_t* b, const int64_t* k_offsets,

@@ -12,8 +12,8 @@ namespace example_npu {
 /*!
  * \brief C[m, n] = sum over k of A[m, k] * B[k, n].
  *
- * B is read as `b[k_offsets[k] + n_offsets[n]]`, which covers a matrix of any strides as well as the
- * windows of an image (im2col) without building either.
+ * B is read as `b[k_offsets[k] + n_offsets[n]]`, which covers a matrix of any strides as well as
+ * the windows of an image (im2col) without building either.
  */
 struct GemmProblem {
   int64_t m = 0, n = 0, k = 0;

@@ -66,7 +66,8 @@ bool IsNumber(DLDataType type) {
   return IsFloat(type) || OneOf(type, {kInt8, kUInt8, kInt16, kInt32, kInt64});
 }
 bool IsMovable(DLDataType type) {
-  return type.lanes == 1 && (type.bits == 8 || type.bits == 16 || type.bits == 32 || type.bits == 64);
+  return type.lanes == 1 &&
+         (type.bits == 8 || type.bits == 16 || type.bits == 32 || type.bits == 64);
 }
 bool IsZeroPoint(DLDataType type) {
   return IsFloat(type) || OneOf(type, {kInt8, kUInt8, kInt16, kInt32});
@@ -156,8 +157,8 @@ void OpRef::Fail(const std::string& what) const {
 
 Shape OpRef::Ints(const char* key, size_t count, int64_t least) const {
   Shape values = attrs().Ints(key);
-  bool holds = values.size() == count && std::all_of(values.begin(), values.end(),
-                                                     [=](int64_t v) { return v >= least; });
+  bool holds = values.size() == count &&
+               std::all_of(values.begin(), values.end(), [=](int64_t v) { return v >= least; });
   if (!holds) {
     Fail(std::string(key) + " is " + ShapeText(values) + "; expected " + std::to_string(count) +
          " numbers of at least " + std::to_string(least));

@@ -117,7 +117,8 @@ ConvProblem MakeProblem(const Call& call) {
 }
 
 /*! \brief Copies rows of a dense tensor into a larger one of the given strides. */
-void CopyInto(const Tensor& from, size_t depth, int64_t from_at, char* to, const Shape& to_strides) {
+void CopyInto(const Tensor& from, size_t depth, int64_t from_at, char* to,
+              const Shape& to_strides) {
   int64_t item = ItemBytes(from.dtype);
   if (depth + 1 == from.shape.size()) {
     std::memcpy(to, from.data + from_at * item, from.shape[depth] * item);
@@ -153,7 +154,9 @@ std::vector<int64_t> WindowOffsets(const ConvProblem& p, const std::string& orde
   const Shape& s = p.x.strides;
   const Shape& d = p.attrs.dilation;
   auto count = [&](char axis) { return p.w.shape[std::string("OIHW").find(axis)]; };
-  auto step = [&](char axis) { return axis == 'I' ? s[1] : axis == 'H' ? d[0] * s[2] : d[1] * s[3]; };
+  auto step = [&](char axis) {
+    return axis == 'I' ? s[1] : axis == 'H' ? d[0] * s[2] : d[1] * s[3];
+  };
   std::vector<int64_t> offsets = {0};
   for (char axis : order) {
     std::vector<int64_t> next;
@@ -253,8 +256,8 @@ void Depthwise(const Call& call, const ConvProblem& p, const Tensor& out) {
   for (int64_t n = 0; n < p.out[0]; ++n) {
     for (int64_t o = 0; o < p.out[1]; ++o) {
       int64_t channel = o / p.group_outputs();
-      PlaneOf(plane, x.as<T>() + n * x.strides[0] + channel * x.strides[1],
-              w.as<T>() + o * window, out.as<Sum>() + (n * p.out[1] + o) * p.pixels());
+      PlaneOf(plane, x.as<T>() + n * x.strides[0] + channel * x.strides[1], w.as<T>() + o * window,
+              out.as<Sum>() + (n * p.out[1] + o) * p.pixels());
     }
   }
 }

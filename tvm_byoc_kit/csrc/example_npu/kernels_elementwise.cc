@@ -85,8 +85,7 @@ std::vector<Dim> MergedDims(const Tensor& a, const Tensor& b, const Shape& shape
   for (size_t i = 0; i < shape.size(); ++i) {
     if (shape[i] == 1) continue;
     Dim dim{shape[i], a_strides[i], b_strides[i]};
-    if (!dims.empty() && dims.back().a == dim.a * dim.count &&
-        dims.back().b == dim.b * dim.count) {
+    if (!dims.empty() && dims.back().a == dim.a * dim.count && dims.back().b == dim.b * dim.count) {
       dims.back() = {dims.back().count * dim.count, dim.a, dim.b};
     } else {
       dims.push_back(dim);
@@ -258,9 +257,8 @@ std::vector<Tensor> NumberUnary(Call& call, Loop loop, F f) {
 }
 
 double ClipBound(const Call& call, size_t index) {
-  bool is_number = call.op->args.size() > index &&
-                   (call.op->args[index].kind == Arg::Kind::kInt ||
-                    call.op->args[index].kind == Arg::Kind::kFloat);
+  bool is_number = call.op->args.size() > index && (call.op->args[index].kind == Arg::Kind::kInt ||
+                                                    call.op->args[index].kind == Arg::Kind::kFloat);
   call.Require(is_number, "the bounds must be numbers");
   return call.op->args[index].float_value;
 }

@@ -78,7 +78,8 @@ Shape MatmulShape(const MatmulProblem& p) {
 /*! \brief Makes a batch of left matrices that share the right one a single taller matrix. */
 void FoldBatch(MatmulProblem* p) {
   bool shared = std::all_of(p->b_steps.begin(), p->b_steps.end(), [](int64_t s) { return s == 0; });
-  if (p->batch.empty() || !shared || p->a.rank() != static_cast<int64_t>(p->batch.size()) + 2) return;
+  if (p->batch.empty() || !shared || p->a.rank() != static_cast<int64_t>(p->batch.size()) + 2)
+    return;
   if (Count(p->batch) * p->m() * p->k() != p->a.size()) return;  // `a` is repeated
   p->a = p->a.Reshaped({Count(p->batch) * p->m(), p->k()});
   p->batch.clear();

@@ -168,8 +168,9 @@ void Blend(const Tensor& old, const std::vector<float>& now, float momentum, flo
 
 BatchNormProblem MakeBatchNorm(const Call& call) {
   int64_t rank = call.inputs[0].rank(), axis = call.Axis(call.attrs().Int("axis"), rank);
-  BatchNormProblem p{call.Dense(0), call.Dense(1), call.Dense(2), call.Dense(3), call.Dense(4),
-                     1, 1, 1, 0, true, true};
+  BatchNormProblem p{
+      call.Dense(0), call.Dense(1), call.Dense(2), call.Dense(3), call.Dense(4), 1, 1, 1, 0,
+      true,          true};
   const Shape& shape = p.x.shape;
   p.outer = Count(Shape(shape.begin(), shape.begin() + axis));
   p.channels = shape[axis];
@@ -229,8 +230,7 @@ std::vector<Tensor> LayerNorm(Call& call) {
 
 std::vector<Tensor> Softmax(Call& call) {
   int64_t axis = call.Axis(call.attrs().Int("axis", -1), call.inputs[0].rank());
-  return AlongAxes(call, {axis},
-                   [](const float* x, int64_t n, float* y) { SoftmaxRow(x, n, y); });
+  return AlongAxes(call, {axis}, [](const float* x, int64_t n, float* y) { SoftmaxRow(x, n, y); });
 }
 
 std::vector<Tensor> LogSoftmax(Call& call) {

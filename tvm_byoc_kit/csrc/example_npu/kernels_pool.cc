@@ -171,10 +171,10 @@ PoolProblem MakeProblem(const Call& call, const PoolAttrs& attrs) {
   bool last = attrs.layout == "NHWC";
   const Shape& pad = attrs.padding;
   PoolProblem p;
-  p.h = {x.shape[last ? 1 : 2], 0,      attrs.window[0], attrs.strides[0], attrs.dilation[0],
-         pad[0],                pad[2]};
-  p.w = {x.shape[last ? 2 : 3], 0,      attrs.window[1], attrs.strides[1], attrs.dilation[1],
-         pad[1],                pad[3]};
+  p.h = {x.shape[last ? 1 : 2], 0,      attrs.window[0], attrs.strides[0],
+         attrs.dilation[0],     pad[0], pad[2]};
+  p.w = {x.shape[last ? 2 : 3], 0,      attrs.window[1], attrs.strides[1],
+         attrs.dilation[1],     pad[1], pad[3]};
   p.h.out = OutputSize(call, p.h, attrs.ceil_mode);
   p.w.out = OutputSize(call, p.w, attrs.ceil_mode);
   p.outer = last ? x.shape[0] : x.shape[0] * x.shape[1];

@@ -45,10 +45,10 @@ bool Matches(const DLTensor& tensor, const TensorInfo& info) {
 }
 
 std::string DeviceText(DLDevice device) {
-  std::string type = device.device_type == kDLCPU    ? "cpu"
-                     : device.device_type == kDLCUDA ? "cuda"
-                                                     : "device type " +
-                                                           std::to_string(device.device_type);
+  std::string type = device.device_type == kDLCPU ? "cpu"
+                     : device.device_type == kDLCUDA
+                         ? "cuda"
+                         : "device type " + std::to_string(device.device_type);
   return type + ":" + std::to_string(device.device_id);
 }
 
@@ -216,16 +216,15 @@ class ExampleNPUModule : public ffi::ModuleObj {
   void Init(ffi::Array<ffi::Tensor> constants) {
     if (constants.size() != graph_.consts.size()) {
       TVM_FFI_THROW(ValueError) << "example_npu: region `" << symbol_ << "` expects "
-                                << graph_.consts.size() << " constants, found "
-                                << constants.size();
+                                << graph_.consts.size() << " constants, found " << constants.size();
     }
     auto given = std::make_shared<Constants>();
     given->owners = constants;
     for (size_t i = 0; i < constants.size(); ++i) {
-      Place place{symbol_, "constant " + std::to_string(i) + " (`" + std::string(const_names_[i]) +
-                               "`)"};
-      given->views.push_back(TakeTensor(
-          constants[i], graph_.nodes[graph_.consts[i]].outputs[0], place, /*writable=*/false));
+      Place place{symbol_,
+                  "constant " + std::to_string(i) + " (`" + std::string(const_names_[i]) + "`)"};
+      given->views.push_back(TakeTensor(constants[i], graph_.nodes[graph_.consts[i]].outputs[0],
+                                        place, /*writable=*/false));
     }
     std::lock_guard<std::mutex> lock(mutex_);
     if (constants_ == nullptr) constants_ = std::move(given);
@@ -293,8 +292,7 @@ class ExampleNPUModule : public ffi::ModuleObj {
       TVM_FFI_THROW(ValueError) << "example_npu: region `" << symbol_
                                 << "` has symbolic shapes: call it before asking for its schedule";
     }
-    const NodeOutputs& outputs =
-        executor_.is_static() ? executor_.static_outputs() : last_outputs_;
+    const NodeOutputs& outputs = executor_.is_static() ? executor_.static_outputs() : last_outputs_;
     schedule_ = ScheduleJson(PlanSchedule(graph_, options_, outputs));
     return schedule_;
   }

@@ -180,7 +180,8 @@ void CopyDims(const std::vector<Dim>& dims, size_t depth, const T* from, T* to) 
 /*! \brief Moves the dimension that is contiguous in the source next to the innermost one. */
 void BringContiguousInwards(std::vector<Dim>* dims) {
   if (dims->size() < 3 || dims->back().from == 1) return;
-  auto contiguous = std::find_if(dims->begin(), dims->end(), [](const Dim& d) { return d.from == 1; });
+  auto contiguous =
+      std::find_if(dims->begin(), dims->end(), [](const Dim& d) { return d.from == 1; });
   if (contiguous != dims->end()) std::rotate(contiguous, contiguous + 1, dims->end() - 1);
 }
 
