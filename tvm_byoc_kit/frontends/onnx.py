@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tvm_byoc_kit.availability import probe
 from tvm_byoc_kit.errors import ModelError
 from tvm_byoc_kit.model import ImportedModel, Reference
+from tvm_byoc_kit.preparation import prepare
 from tvm_byoc_kit.signature import function_signature
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def import_onnx(
         raise ModelError(f"ONNX models need the onnx package: {missing.remedy}")
     proto, origin = _read(source)
     shape_dict = _checked_shapes(proto, shapes or {})
-    mod = _convert(proto, shape_dict, origin)
+    mod = prepare(_convert(proto, shape_dict, origin))
     outputs = [value.name for value in proto.graph.output]
     ins, outs = function_signature(mod, "main", outputs)
     run = functools.partial(_OnnxRuntime(proto), [spec.name for spec in ins], outputs)

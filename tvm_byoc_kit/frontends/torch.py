@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tvm_byoc_kit.availability import probe
 from tvm_byoc_kit.errors import ModelError
 from tvm_byoc_kit.model import ImportedModel, Reference
+from tvm_byoc_kit.preparation import prepare
 from tvm_byoc_kit.signature import function_signature
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def import_torch(
     if not missing:
         raise ModelError(f"PyTorch models need torch: {missing.remedy}")
     program, origin = _export(source, example_inputs, dynamic_shapes)
-    mod = _convert(program, origin)
+    mod = prepare(_convert(program, origin))
     ins, outs = function_signature(mod, "main")
     run = functools.partial(
         _run_torch, program.module(), [i.name for i in ins], [o.name for o in outs]

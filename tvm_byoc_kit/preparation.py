@@ -1,0 +1,32 @@
+"""Preparation: what an imported module goes through before it is partitioned."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tvm import IRModule
+
+__all__ = ["prepare"]
+
+
+def prepare(mod: IRModule) -> IRModule:
+    """Compute what depends on weights alone, and drop what nothing reads.
+
+    Importers write a bias as a reshape of a constant, and a transposed weight as its permutation; and
+    a dead op between two matches keeps them from becoming one region.
+
+    Parameters
+    ----------
+    mod : tvm.IRModule
+        With the weights as constants and ``main`` as the function to run.
+    """
+    from tvm.ir.transform import Sequential
+    from tvm.relax import transform
+
+    passes = [
+        transform.FoldConstant(),
+        transform.CanonicalizeBindings(),
+        transform.DeadCodeElimination(),
+    ]
+    return Sequential(passes)(mod)
