@@ -13,8 +13,8 @@ __all__ = ["prepare"]
 def prepare(mod: IRModule) -> IRModule:
     """Compute what depends on weights alone, and drop what nothing reads.
 
-    Importers write a bias as a reshape of a constant, and a transposed weight as its permutation; and
-    a dead op between two matches keeps them from becoming one region.
+    Importers write a bias as the reshape, and a transposed weight as the permutation, of a
+    constant; and a dead op between two matches keeps them from becoming one region.
 
     Parameters
     ----------
