@@ -22,6 +22,7 @@ bool IsStatic(const Graph& graph) {
 Tensor ShapeOnly(const TensorInfo& info) {
   Tensor out;
   out.shape = info.shape;
+  Count(info.shape);  // refuses what is too large
   out.strides = DenseStrides(info.shape);
   out.dtype = info.dtype;
   return out;

@@ -157,8 +157,9 @@ void OpRef::Fail(const std::string& what) const {
 
 Shape OpRef::Ints(const char* key, size_t count, int64_t least) const {
   Shape values = attrs().Ints(key);
-  bool holds = values.size() == count &&
-               std::all_of(values.begin(), values.end(), [=](int64_t v) { return v >= least; });
+  constexpr int64_t kMost = 1 << 24;  // no product of a size and one of these overflows
+  auto fits = [=](int64_t value) { return value >= least && value <= kMost; };
+  bool holds = values.size() == count && std::all_of(values.begin(), values.end(), fits);
   if (!holds) {
     Fail(std::string(key) + " is " + ShapeText(values) + "; expected " + std::to_string(count) +
          " numbers of at least " + std::to_string(least));

@@ -91,9 +91,10 @@ struct ConvProblem {
 
 int64_t OutputSize(const Call& call, int64_t in, int64_t before, int64_t after, int64_t window,
                    int64_t dilation, int64_t stride) {
-  int64_t room = in + before + after - (dilation * (window - 1) + 1);
-  call.Require(window >= 1 && room >= 0, "the window is larger than the padded input");
-  return room / stride + 1;
+  int64_t padded = in + before + after;
+  bool fits = window >= 1 && window <= padded && dilation * (window - 1) < padded;
+  call.Require(fits, "the window is larger than the padded input");
+  return (padded - dilation * (window - 1) - 1) / stride + 1;
 }
 
 ConvProblem MakeProblem(const Call& call) {
@@ -106,9 +107,10 @@ ConvProblem MakeProblem(const Call& call) {
   p.x = With2D(call.inputs[0], p.attrs.data).Permuted(Positions(p.attrs.data, "NCHW"));
   p.w = With2D(call.inputs[1], p.attrs.kernel).Permuted(Positions(p.attrs.kernel, "OIHW"));
   const Shape &x = p.x.shape, &w = p.w.shape, &pad = p.attrs.padding;
-  if (x[1] != w[1] * p.attrs.groups || w[0] % p.attrs.groups != 0) {
+  int64_t groups = p.attrs.groups;
+  if (x[1] % groups != 0 || x[1] / groups != w[1] || w[0] % groups != 0) {
     call.Fail("data with " + std::to_string(x[1]) + " channels does not go with " +
-              std::to_string(p.attrs.groups) + " groups of weights " + ShapeText(w) + " (OIHW)");
+              std::to_string(groups) + " groups of weights " + ShapeText(w) + " (OIHW)");
   }
   p.out = {x[0], w[0],
            OutputSize(call, x[2], pad[0], pad[2], w[2], p.attrs.dilation[0], p.attrs.strides[0]),

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
-#include <limits>
 #include <map>
 #include <mutex>
 #include <new>
@@ -26,15 +25,19 @@ std::string TensorText(DLDataType type, const Shape& shape) {
 }
 
 int64_t Count(const Shape& shape) {
-  int64_t count = 1;
+  // Far beyond any memory, and times an item's bytes or a stride still no overflow.
+  constexpr int64_t kMostElements = int64_t{1} << 38;
+  int64_t product = 1;  // dimensions of 0 left out, since strides are products of the others
+  bool empty = false;
   for (int64_t dim : shape) {
-    if (dim < 0 || (dim > 0 && count > std::numeric_limits<int64_t>::max() / 64 / dim)) {
+    if (dim < 0 || dim > kMostElements / product) {
       TVM_FFI_THROW(ValueError) << "example_npu: a tensor of shape " << ShapeText(shape)
                                 << " cannot exist";
     }
-    count *= dim;
+    empty |= dim == 0;
+    product *= std::max<int64_t>(dim, 1);
   }
-  return count;
+  return empty ? 0 : product;
 }
 
 Shape DenseStrides(const Shape& shape) {
@@ -279,9 +282,9 @@ Tensor Memory::Allocate(const Shape& shape, DLDataType type) {
   }
   Tensor out;
   out.shape = shape;
-  out.strides = DenseStrides(shape);
   out.dtype = type;
-  int64_t bytes = out.bytes();
+  int64_t bytes = out.bytes();  // refuses what is too large
+  out.strides = DenseStrides(shape);
   if (!dry_) {
     out.buffer = Buffer::Take(bytes);
     out.data = out.buffer->data();
