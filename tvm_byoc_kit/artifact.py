@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import platform
 import tempfile
 import zipfile
@@ -19,11 +20,10 @@ from typing import TYPE_CHECKING, Any
 
 from tvm_byoc_kit import native
 from tvm_byoc_kit.availability import probe
-from tvm_byoc_kit.errors import ArtifactError, BackendUnavailable
+from tvm_byoc_kit.errors import ArtifactError, BackendUnavailable, OptionError
 from tvm_byoc_kit.signature import TensorSpec
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Callable
 
 __all__ = ["FORMAT", "Manifest", "open_library", "read_manifest", "versions", "write_artifact"]
@@ -95,12 +95,38 @@ class Manifest:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Manifest:
-        """The inverse of :meth:`to_dict`; unknown fields of a later kit are left out."""
+        """The inverse of :meth:`to_dict`; unknown fields of a later kit are left out.
+
+        Raises
+        ------
+        KeyError, TypeError
+            For a field that is missing or of another type.
+        """
         known = {name: data[name] for name in cls.__dataclass_fields__ if name in data}
+        for name, (kind, member) in _TYPES.items():
+            value = data[name]
+            members = value.values() if isinstance(value, dict) else value
+            if not isinstance(value, kind) or not all(isinstance(m, member) for m in members):
+                raise TypeError(f"field `{name}` is {value!r}")
         known["inputs"] = tuple(TensorSpec.from_dict(item) for item in data["inputs"])
         known["outputs"] = tuple(TensorSpec.from_dict(item) for item in data["outputs"])
         known["loaders"] = tuple(data["loaders"])
         return cls(**known)
+
+
+# JSON types of the manifest's fields, and of what they hold.
+_TYPES: dict[str, tuple[type, type]] = {
+    "inputs": (list, dict),
+    "outputs": (list, dict),
+    "entry": (str, str),
+    "backend": (str, str),
+    "target": (str, str),
+    "options": (dict, object),
+    "loaders": (list, str),
+    "versions": (dict, str),
+    "machine": (str, str),
+    "library": (dict, object),
+}
 
 
 def write_artifact(
@@ -126,17 +152,30 @@ def write_artifact(
     compiler = probe("compiler")
     if not compiler:
         raise ArtifactError(f"cannot link {path}: {compiler.detail}; {compiler.remedy}")
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".byoc-") as work:
-        unfinished = Path(work) / "artifact.so"
-        try:
-            export(str(unfinished))
-        except Exception as error:  # TVM reports a failed link as RuntimeError with its output
-            raise ArtifactError(f"cannot link {path}: {error}") from error
-        library = {"size": unfinished.stat().st_size, "sha256": _sha256(unfinished)}
-        stamped = manifest.to_dict() | {"library": library}
-        with zipfile.ZipFile(unfinished, "a", zipfile.ZIP_DEFLATED) as archive:
-            archive.writestr(_MEMBER, json.dumps(stamped, indent=1))
-        unfinished.replace(path)
+    try:
+        with tempfile.TemporaryDirectory(dir=path.parent, prefix=".byoc-") as work:
+            unfinished = Path(work) / "artifact.so"
+            _link(export, unfinished, path)
+            library = {"size": unfinished.stat().st_size, "sha256": _sha256(unfinished)}
+            _append_manifest(unfinished, manifest.to_dict() | {"library": library})
+            unfinished.replace(path)
+    except OSError as error:
+        raise ArtifactError(f"cannot write {path}: {error}") from error
+
+
+def _link(export: Callable[[str], Any], unfinished: Path, path: Path) -> None:
+    try:
+        export(str(unfinished))
+    except Exception as error:  # TVM reports a failed link as RuntimeError with its output
+        raise ArtifactError(f"cannot link {path}: {error}") from error
+
+
+def _append_manifest(library: Path, manifest: dict[str, Any]) -> None:
+    # Not ZipFile's mode "a": that would write over an archive that the library ends with.
+    with library.open("r+b") as file:
+        file.seek(0, os.SEEK_END)
+        with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr(_MEMBER, json.dumps(manifest, indent=1))
 
 
 def read_manifest(path: str | os.PathLike[str]) -> Manifest:
@@ -153,7 +192,7 @@ def read_manifest(path: str | os.PathLike[str]) -> Manifest:
     try:
         with zipfile.ZipFile(path) as archive:
             data = json.loads(archive.read(_MEMBER))
-    except (zipfile.BadZipFile, KeyError, ValueError, OSError) as error:
+    except Exception as error:  # zipfile raises many types on damaged archives
         raise ArtifactError(
             f"{path} has no manifest: it is truncated, stripped, or was not written by "
             f"Executable.export ({error}); export it again"
@@ -186,15 +225,22 @@ def open_library(path: str | os.PathLike[str], manifest: Manifest) -> Any:
     _check_file(path, manifest)
     _check_versions(path, manifest)
     _check_loaders(manifest)
-    from tvm.runtime import load_module
+    import tvm  # noqa: F401 - registers the loaders of its modules
+    import tvm_ffi
 
-    try:
-        return load_module(str(path.absolute()))
-    except Exception as error:  # the loader raises what the modules inside raise
-        reason = str(error).strip().splitlines()
-        raise ArtifactError(
-            f"cannot load {path}: {reason[-1] if reason else error!r}; export it again"
-        ) from error
+    # Through a link of a new name: the system's loader gives back what it has loaded under the same
+    # name before, even when the file there is another by now. TVM's own load_module would resolve
+    # the link.
+    with tempfile.TemporaryDirectory(prefix="byoc-") as work:
+        link = Path(work) / "artifact.so"
+        try:
+            link.symlink_to(path.absolute())
+            return tvm_ffi.load_module(str(link))
+        except Exception as error:  # the loader raises what the modules inside raise
+            reason = str(error).strip().splitlines()
+            raise ArtifactError(
+                f"cannot load {path}: {reason[-1] if reason else error!r}; export it again"
+            ) from error
 
 
 def _check_file(path: Path, manifest: Manifest) -> None:
@@ -222,7 +268,16 @@ def _check_loaders(manifest: Manifest) -> None:
 
     if not manifest.loaders:
         return
-    get_backend(manifest.backend).require("runtime")
+    try:
+        backend = get_backend(manifest.backend)
+    except OptionError as error:
+        raise BackendUnavailable(
+            manifest.backend,
+            "runtime",
+            str(error),
+            "install the package that provides this backend",
+        ) from error
+    backend.require("runtime")
     import tvm_ffi
 
     for kind in manifest.loaders:

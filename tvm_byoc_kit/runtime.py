@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tvm_byoc_kit.artifact import Manifest, open_library, read_manifest, write_artifact
 from tvm_byoc_kit.availability import probe
-from tvm_byoc_kit.errors import BackendUnavailable, InputError
+from tvm_byoc_kit.errors import ArtifactError, BackendUnavailable, InputError
 from tvm_byoc_kit.signature import evaluate
 
 if TYPE_CHECKING:
@@ -116,8 +116,13 @@ class Executable:
         Raises
         ------
         ArtifactError
-            When it cannot be written or linked.
+            When it cannot be written or linked, or was itself loaded from an artifact.
         """
+        if self._built is self.module:
+            raise ArtifactError(
+                "an Executable that was loaded from an artifact cannot be linked again; copy the "
+                "artifact's file"
+            )
         write_artifact(path, self.manifest, self._built.export_library)
 
     def _checked(self, inputs: Mapping[str, Any]) -> list[np.ndarray]:
