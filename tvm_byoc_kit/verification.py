@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +13,6 @@ from tvm_byoc_kit.model import ImportedModel, Reference, load_model
 from tvm_byoc_kit.signature import evaluate
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     import numpy as np
 
     from tvm_byoc_kit.runtime import Executable
@@ -95,9 +94,17 @@ class Verification:
         return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:
-        """For ``--json``."""
-        outputs = [vars(out) | {"tolerance": vars(out.tolerance)} for out in self.outputs]
+        """For ``--json``, which has no infinity: an infinite measure is None."""
+        outputs = [
+            {name: _finite(value) for name, value in vars(out).items()}
+            | {"tolerance": vars(out.tolerance)}
+            for out in self.outputs
+        ]
         return {"ok": bool(self), "reference": self.reference, "outputs": outputs}
+
+
+def _finite(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def verify(
@@ -131,16 +138,29 @@ def verify(
     """
     arrays = dict(inputs) if inputs is not None else random_inputs(exe.inputs, seed)
     chosen = _resolve(exe, reference)
-    expected = chosen.run(arrays)
-    got = exe.run(arrays)
+    got = exe.run(arrays)  # first, since it checks the inputs
+    expected = _expected(chosen, arrays)
     missing = [name for name in got if name not in expected]
     if missing:
         raise ModelError(
             f"the reference {chosen.name} gives no output {', '.join(missing)}; it gives "
-            f"{', '.join(expected) or 'none'}"
+            f"{', '.join(map(str, expected)) or 'none'}"
         )
     checks = tuple(_compare(name, got[name], expected[name], tolerance) for name in got)
     return Verification(chosen.name, checks)
+
+
+def _expected(reference: Reference, arrays: Mapping[str, Any]) -> Mapping[str, Any]:
+    import numpy as np
+
+    # Copies: a reference that works in place must not change what the caller holds.
+    results = reference.run({name: np.array(value) for name, value in arrays.items()})
+    if not isinstance(results, Mapping):
+        raise ModelError(
+            f"{reference.name} gave a {type(results).__name__}; expected a dict from output name "
+            "to array"
+        )
+    return results
 
 
 def random_inputs(specs: tuple[TensorSpec, ...], seed: int = 0) -> dict[str, np.ndarray]:
@@ -199,11 +219,10 @@ def _host_build(model: ImportedModel) -> Reference:
     return Reference("TVM's host build", compile_model(model, "llvm").run)
 
 
-def _compare(
-    name: str, got: np.ndarray, expected: np.ndarray, tolerance: Tolerance | None
-) -> OutputCheck:
+def _compare(name: str, got: np.ndarray, expected: Any, tolerance: Tolerance | None) -> OutputCheck:
     import numpy as np
 
+    expected = np.asarray(expected)
     allowed = tolerance or TOLERANCES.get(str(expected.dtype), _EXACT)
     if got.shape != expected.shape or got.dtype != expected.dtype:
         raise ModelError(
@@ -215,11 +234,15 @@ def _compare(
     with np.errstate(invalid="ignore"):
         difference = np.where(same, 0.0, np.abs(x - y))
     difference = np.where(np.isnan(difference), np.inf, difference)
+    if expected.dtype.kind in "iu":  # float64 does not hold every 64-bit integer
+        difference = np.where(got == expected, 0.0, np.maximum(difference, 1.0))
     finite = np.abs(y[np.isfinite(y)])
     scale = max(1.0, float(finite.max(initial=0.0)))
     limit = allowed.atol * scale + allowed.rtol * np.where(np.isfinite(y), np.abs(y), 0.0)
     noise, signal = float(np.square(difference).sum()), float(np.square(finite).sum())
-    relative = np.divide(difference, np.abs(y), out=np.zeros_like(difference), where=y != 0)
+    with np.errstate(invalid="ignore"):
+        relative = np.divide(difference, np.abs(y), out=np.zeros_like(difference), where=y != 0)
+    relative = np.where(np.isnan(relative), difference, relative)  # of infinities and NaNs
     return OutputCheck(
         name=name,
         dtype=str(expected.dtype),

@@ -39,7 +39,7 @@ def import_onnx(
     mod = prepare(_convert(proto, shape_dict, origin))
     outputs = [value.name for value in proto.graph.output]
     ins, outs = function_signature(mod, "main", outputs)
-    run = functools.partial(_OnnxRuntime(proto), [spec.name for spec in ins], outputs)
+    run = functools.partial(_OnnxRuntime(proto, origin), [spec.name for spec in ins], outputs)
     reference = Reference("onnxruntime", run) if probe("onnxruntime") else None
     return ImportedModel(mod, ins, outs, source="onnx", origin=origin, reference=reference)
 
@@ -111,8 +111,9 @@ def _convert(proto: onnx.ModelProto, shapes: dict[str, list[int]], origin: str) 
 class _OnnxRuntime:
     """Runs the original model; the session is made at the first run."""
 
-    def __init__(self, proto: onnx.ModelProto) -> None:
+    def __init__(self, proto: onnx.ModelProto, origin: str) -> None:
         self._proto = proto
+        self._origin = origin or "the model"
 
     @functools.cached_property
     def _session(self) -> Any:
@@ -125,5 +126,9 @@ class _OnnxRuntime:
     def __call__(
         self, inputs: list[str], outputs: list[str], values: Mapping[str, np.ndarray]
     ) -> dict[str, np.ndarray]:
-        results = self._session.run(outputs, {name: values[name] for name in inputs})
+        given = {name: values[name] for name in inputs if name in values}
+        try:
+            results = self._session.run(outputs, given)
+        except Exception as error:  # onnxruntime's errors have no public base
+            raise ModelError(f"ONNX Runtime cannot run {self._origin}: {error}") from error
         return dict(zip(outputs, results, strict=True))

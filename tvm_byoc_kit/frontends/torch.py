@@ -113,8 +113,14 @@ def _run_torch(
     import torch
     from torch.utils._pytree import tree_leaves
 
-    with torch.no_grad():
-        results = module(*(torch.from_numpy(values[name]) for name in inputs))
+    missing = [name for name in inputs if name not in values]
+    if missing:
+        raise ModelError(f"the torch model has inputs that are not given: {', '.join(missing)}")
+    try:
+        with torch.no_grad():
+            results = module(*(torch.from_numpy(values[name]) for name in inputs))
+    except Exception as error:  # torch raises many unrelated types
+        raise ModelError(f"PyTorch cannot run the model: {_last_line(error)}") from error
     flat = [results] if isinstance(results, torch.Tensor) else tree_leaves(results)
     return {name: result.numpy() for name, result in zip(outputs, flat, strict=True)}
 
