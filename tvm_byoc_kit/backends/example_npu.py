@@ -100,29 +100,32 @@ _CHOICES = {
     "power_mode": ("high_performance", "balanced", "low_power"),
 }
 
-# What the runtime computes: floating point, and int8 with 32-bit accumulators where it has them.
+# What the runtime computes: floating point, and 8 bits with 32-bit accumulators where it has them.
 _FLOAT = frozenset({"float16", "float32"})
-_ACCUMULATED = _FLOAT | {"int8", "int32"}
+_BYTE = frozenset({"int8", "uint8"})
+_SUM = _FLOAT | {"int32"}
+_ANY = _FLOAT | _BYTE | {"int32"}
 _DTYPES = {
-    "relax.nn.conv1d": _ACCUMULATED,
-    "relax.nn.conv2d": _ACCUMULATED,
-    "relax.matmul": _ACCUMULATED,
-    "relax.add": _FLOAT | {"int32"},
-    "relax.subtract": _FLOAT | {"int32"},
-    "relax.multiply": _FLOAT | {"int32"},
-    "relax.maximum": _FLOAT | {"int32"},
-    "relax.minimum": _FLOAT | {"int32"},
-    "relax.quantize": _FLOAT | {"int8"},
-    "relax.dequantize": _ACCUMULATED,
-    "relax.nn.relu": _FLOAT | {"int8", "int32"},
-    "relax.nn.max_pool2d": _FLOAT | {"int8"},
-    "relax.nn.avg_pool2d": _FLOAT | {"int8"},
-    "relax.reshape": _ACCUMULATED,
-    "relax.flatten": _ACCUMULATED,
-    "relax.squeeze": _ACCUMULATED,
-    "relax.expand_dims": _ACCUMULATED,
-    "relax.permute_dims": _ACCUMULATED,
-    "relax.concat": _ACCUMULATED,
+    "relax.nn.conv1d": _ANY,
+    "relax.nn.conv2d": _ANY,
+    "relax.matmul": _ANY,
+    "relax.add": _SUM,
+    "relax.subtract": _SUM,
+    "relax.multiply": _SUM,
+    "relax.maximum": _SUM,
+    "relax.minimum": _SUM,
+    "relax.quantize": _ANY,
+    "relax.dequantize": _ANY,
+    "relax.nn.relu": _ANY,
+    "relax.clip": _ANY,
+    "relax.nn.max_pool2d": _FLOAT | _BYTE,
+    "relax.nn.avg_pool2d": _FLOAT | _BYTE,
+    "relax.reshape": _ANY,
+    "relax.flatten": _ANY,
+    "relax.squeeze": _ANY,
+    "relax.expand_dims": _ANY,
+    "relax.permute_dims": _ANY,
+    "relax.concat": _ANY,
 }
 _LAYOUTS = {
     "data_layout": ("NCHW", "NHWC", "NCW", "NWC"),
@@ -202,6 +205,11 @@ _PLAIN = {
     "tanh": ("relax.tanh", 1),
     "silu": ("relax.nn.silu", 1),
     "gelu_tanh": ("relax.nn.gelu_tanh", 1),
+    "leakyrelu": ("relax.nn.leakyrelu", 1),
+    "log_softmax": ("relax.nn.log_softmax", 1),
+    "exp": ("relax.exp", 1),
+    "sqrt": ("relax.sqrt", 1),
+    "negative": ("relax.negative", 1),
     "clip": ("relax.clip", 3),
     "maximum": ("relax.maximum", 2),
     "minimum": ("relax.minimum", 2),
