@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -193,7 +194,8 @@ def run(
 
         schedules = example_npu_schedule.schedules(exe)
         if trace is not None:
-            example_npu_schedule.write_chrome_trace(trace, schedules)
+            with _writing("--trace", trace):
+                example_npu_schedule.write_chrome_trace(trace, schedules)
     elif trace is not None:
         raise OptionError(
             f"--trace shows the example NPU's schedule; {artifact} is for {exe.manifest.backend}"
@@ -204,7 +206,7 @@ def run(
         "artifact": str(artifact),
         "inputs": "random" if inputs is None else str(inputs),
         "outputs": {name: _describe(value) for name, value in results.items()},
-        "schedule": [schedule.to_dict() for schedule in schedules],
+        "schedule": [asdict(schedule) for schedule in schedules],
     }
 
     def show() -> None:
@@ -359,7 +361,7 @@ def _read_inputs(exe: Executable, path: Path | None, seed: int) -> dict[str, np.
     try:
         with np.load(path, allow_pickle=False) as archive:
             return {name: archive[name] for name in archive.files}
-    except (OSError, ValueError, AttributeError) as error:
+    except Exception as error:  # NumPy and zipfile raise many types on other files
         raise InputError(
             f"--inputs {path} is no .npz archive of arrays ({error}); write it with "
             "numpy.savez(path, name=array)"
@@ -370,13 +372,19 @@ def _write_npz(path: Path, arrays: dict[str, np.ndarray]) -> None:
     import numpy as np
 
     unfinished = path.with_name(f".{path.name}.unfinished")
-    try:
+    with _writing("--output", path):
         with unfinished.open("wb") as file:
             # NumPy's type has a keyword of its own beside the arrays.
             np.savez(file, **arrays)  # type: ignore[arg-type]
         unfinished.replace(path)
+
+
+@contextmanager
+def _writing(option: str, path: Path) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
-        raise OptionError(f"--output {path}: cannot be written ({error})") from error
+        raise OptionError(f"{option} {path}: cannot be written ({error})") from error
 
 
 def _describe(array: np.ndarray) -> dict[str, Any]:

@@ -5,8 +5,12 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+import warnings
 from contextlib import contextmanager, nullcontext
+from pathlib import Path
 from typing import TYPE_CHECKING
+
+from tvm_byoc_kit.errors import ByocError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -16,12 +20,18 @@ if TYPE_CHECKING:
 
 __all__ = ["make_console", "progress", "quiet_native_log"]
 
+_WIDTH_OF_FILES = 160
+_PACKAGE = Path(__file__).parent
+
 
 def make_console() -> Console:
-    """Standard output; without colours and control characters when it is no terminal."""
+    """Standard output; when it is no terminal, plain and wide enough for the tables."""
     from rich.console import Console
 
-    return Console(highlight=False, soft_wrap=not sys.stdout.isatty())
+    if sys.stdout.isatty():
+        return Console(highlight=False)
+    width = None if os.environ.get("COLUMNS") else _WIDTH_OF_FILES
+    return Console(highlight=False, soft_wrap=True, width=width)
 
 
 def progress(console: Console, text: str) -> AbstractContextManager[object]:
@@ -31,17 +41,22 @@ def progress(console: Console, text: str) -> AbstractContextManager[object]:
 
 @contextmanager
 def quiet_native_log() -> Iterator[None]:
-    """Hold back what native code writes to standard error; show it if the block fails.
+    """Hold back what TVM writes to standard error; show it if the block fails unexpectedly.
 
-    TVM logs harmless details (``Warning: Scope Saving:``) there, past Python's ``sys.stderr``. The
-    redirection is of the whole process, so this is for the command line, not for libraries.
+    TVM's native code logs harmless details (``Warning: Scope Saving:``) there, past Python's
+    ``sys.stderr``, and its importers warn of more. Warnings of the kit are shown, one line each.
+    The redirection is of the whole process, so this is for the command line, not for libraries.
     """
     sys.stderr.flush()
     saved = os.dup(2)
+    caught: list[warnings.WarningMessage] = []
     with tempfile.TemporaryFile() as held:
         os.dup2(held.fileno(), 2)
         try:
-            yield
+            with warnings.catch_warnings(record=True) as caught:
+                yield
+        except ByocError:
+            raise  # its message says what the log would
         except BaseException:
             sys.stderr.flush()
             held.seek(0)
@@ -51,3 +66,6 @@ def quiet_native_log() -> Iterator[None]:
             sys.stderr.flush()
             os.dup2(saved, 2)
             os.close(saved)
+            for warning in caught:
+                if Path(warning.filename).is_relative_to(_PACKAGE):
+                    print(f"tvm-byoc: warning: {warning.message}", file=sys.stderr)  # noqa: T201

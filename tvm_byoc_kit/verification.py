@@ -199,7 +199,7 @@ def _resolve(exe: Executable, reference: Any) -> Reference:
     if model is None:
         raise ModelError(
             "an artifact does not carry its original model; give it: "
-            "verify(exe, reference='model.onnx')"
+            "verify(exe, reference='model.onnx'), or --reference model.onnx"
         )
     own = model.reference
     if reference in ("onnxruntime", "torch") and (own is None or own.name != reference):

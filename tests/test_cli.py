@@ -1,0 +1,436 @@
+"""``tvm-byoc``: every command, its facts as JSON, and one line for every error."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from onnx import TensorProto, helper
+
+import tvm_byoc_kit as byoc
+from tvm_byoc_kit import cli
+
+npu = pytest.mark.byoc("example_npu", step="runtime")
+COMMANDS = ("doctor", "partition", "compile", "run", "verify", "quickstart", "cmake-dir")
+
+
+class Output(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+    @property
+    def facts(self) -> Any:
+        def refuse(constant: str) -> None:
+            raise ValueError(f"{constant} is no JSON")
+
+        return json.loads(self.out, parse_constant=refuse)
+
+
+Command = Callable[..., Output]
+
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Command:
+    """Runs the entry point as a shell would, in this process."""
+
+    def run(*arguments: object) -> Output:
+        monkeypatch.setattr(sys, "argv", ["tvm-byoc", *map(str, arguments)])
+        capfd.readouterr()
+        code: Any = 0
+        try:
+            cli.app()
+        except SystemExit as done:
+            code = done.code or 0
+        return Output(code, *capfd.readouterr())
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def artifact(onnx_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The ONNX classifier, for the host."""
+    path = tmp_path_factory.mktemp("cli") / "classifier.so"
+    byoc.compile(onnx_path, "llvm").export(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def npu_classifier(onnx_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The ONNX classifier, for the example NPU; for tests with the marker."""
+    path = tmp_path_factory.mktemp("cli") / "classifier.so"
+    byoc.compile(onnx_path, "example_npu").export(path)
+    return path
+
+
+def entries(directory: Path) -> list[str]:
+    return sorted(path.name for path in directory.iterdir())
+
+
+def write_inputs(path: Path, **arrays: np.ndarray) -> Path:
+    np.savez(path, **arrays)
+    return path
+
+
+# Every command
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help_with_an_example(command: Command, name: str) -> None:
+    done = command(name, "--help")
+    assert done.code == 0
+    assert f"tvm-byoc {name}" in " ".join(done.out.replace("│", " ").split())
+    assert "Example" in done.out
+
+
+def test_help_lists_every_command(command: Command) -> None:
+    done = command("--help")
+    assert done.code == 0
+    assert all(name in done.out for name in COMMANDS)
+
+
+def test_version_names_the_packages(command: Command) -> None:
+    done = command("--version")
+    assert done.code == 0
+    assert "tvm " in done.out
+    assert len(done.out.splitlines()) == 1
+
+
+def test_doctor_reports_as_table_and_as_json(command: Command) -> None:
+    done = command("doctor", "--json")
+    assert done.code in {0, 1}
+    assert "tensorrt" in json.dumps(done.facts)
+    table = command("doctor")
+    assert table.code == done.code
+    assert "tensorrt" in table.out
+
+
+def test_partition_reports_coverage(command: Command, onnx_path: Path) -> None:
+    done = command("partition", onnx_path)
+    assert (done.code, done.err) == (0, "")
+    assert done.out.startswith("4 of 4 ops offloaded in 1 region(s)")
+    facts = command("partition", onnx_path, "--json").facts
+    assert (facts["ops_offloaded"], facts["ops_total"]) == (4, 4)
+    assert facts["backend"] == "example_npu"
+    assert facts["regions"][0]["composites"]
+
+
+@pytest.mark.parametrize("backend", ["tensorrt", "cutlass", "cublas", "cudnn", "cuda", "llvm"])
+def test_partition_works_for_every_backend(command: Command, onnx_path: Path, backend: str) -> None:
+    facts = command("partition", onnx_path, "-b", backend, "--json").facts
+    assert facts["backend"] == backend
+    assert facts["ops_total"] == 4
+
+
+def test_partition_prints_the_module(command: Command, onnx_path: Path) -> None:
+    done = command("partition", onnx_path, "--script", "--shape", "input.1:2,4")
+    assert "@R.function" in done.out
+    assert "R.Tensor((2, 4)" in done.out
+    assert "Codegen" in command("partition", onnx_path, "--script", "--json").facts["script"]
+
+
+def test_compile_writes_an_artifact(command: Command, onnx_path: Path, tmp_path: Path) -> None:
+    path = tmp_path / "model.so"
+    arguments = (onnx_path, "-b", "llvm", "--output", path)
+    done = command("compile", *arguments)
+    assert (done.code, done.err) == (0, "")
+    assert f"wrote {path}" in done.out
+    facts = command("compile", *arguments, "--json").facts
+    assert facts["bytes"] == path.stat().st_size
+    assert facts["manifest"]["backend"] == "llvm"
+    assert entries(tmp_path) == ["model.so"]
+
+
+@npu
+def test_compile_takes_options_and_shapes(
+    command: Command, onnx_path: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "model.so"
+    options = ("-o", "power_mode=low_power", "-o", "l1_bytes=1024", "-s", "input.1:3,4")
+    done = command("compile", onnx_path, "--output", path, *options, "--json")
+    manifest = done.facts["manifest"]
+    assert manifest["options"]["power_mode"] == "low_power"
+    assert manifest["options"]["l1_bytes"] == 1024
+    assert manifest["inputs"][0]["shape"] == [3, 4]
+
+
+def test_run_takes_and_gives_arrays(
+    command: Command, artifact: Path, onnx_path: Path, tmp_path: Path
+) -> None:
+    x = np.random.default_rng(0).standard_normal((3, 4), dtype=np.float32)
+    inputs = write_inputs(tmp_path / "in.npz", **{"input.1": x})
+    done = command("run", artifact, "--inputs", inputs, "--output", tmp_path / "out.npz", "--json")
+    assert done.code == 0
+    assert done.facts["outputs"]["logits"]["shape"] == [3, 3]
+    reference = byoc.load_model(onnx_path).reference
+    assert reference is not None
+    with np.load(tmp_path / "out.npz") as got:
+        for name, expected in reference.run({"input.1": x}).items():
+            np.testing.assert_allclose(got[name], expected, rtol=1e-5, atol=1e-6)
+    assert entries(tmp_path) == ["in.npz", "out.npz"]
+
+
+def test_run_without_inputs_takes_random_ones(command: Command, artifact: Path) -> None:
+    first, again = command("run", artifact), command("run", artifact)
+    other = command("run", artifact, "--seed", 1)
+    assert (first.code, first.err) == (0, "")
+    assert first.out == again.out != other.out
+    assert "logits: float32[2, 3] [" in first.out
+
+
+@npu
+def test_run_shows_and_writes_the_schedule(
+    command: Command, npu_classifier: Path, tmp_path: Path
+) -> None:
+    trace = tmp_path / "trace.json"
+    done = command("run", npu_classifier, "--trace", trace, "--json")
+    assert done.code == 0
+    assert done.facts["schedule"]
+    assert json.loads(trace.read_text())["traceEvents"]
+    shown = command("run", npu_classifier)
+    assert shown.code == 0
+    assert "cycles" in shown.out
+    assert "\x1b" not in shown.out
+
+
+def test_verify_compares_a_model_and_an_artifact(
+    command: Command, artifact: Path, onnx_path: Path
+) -> None:
+    for arguments in ((onnx_path, "-b", "llvm"), (artifact, "--reference", onnx_path)):
+        done = command("verify", *arguments)
+        assert (done.code, done.err) == (0, "")
+        assert done.out.startswith("agrees with onnxruntime")
+        facts = command("verify", *arguments, "--json").facts
+        assert facts["ok"] is True
+        assert len(facts["outputs"]) == 2
+
+
+def test_verify_fails_when_the_numbers_differ(
+    command: Command, artifact: Path, onnx_proto: onnx.ModelProto, tmp_path: Path
+) -> None:
+    other = onnx.ModelProto.FromString(onnx_proto.SerializeToString())
+    weight = onnx.numpy_helper.to_array(other.graph.initializer[0]) * np.float32(1.01)
+    other.graph.initializer[0].CopyFrom(onnx.numpy_helper.from_array(weight, "fc.weight"))
+    onnx.save(other, tmp_path / "other.onnx")
+    done = command("verify", artifact, "--reference", tmp_path / "other.onnx")
+    assert done.code == 1
+    assert done.out.startswith("DIFFERS with onnxruntime")
+    assert command("verify", artifact, "--reference", tmp_path / "other.onnx", "--json").code == 1
+
+
+def test_a_pt2_file_is_a_model_too(command: Command, tmp_path: Path) -> None:
+    net = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.ReLU()).eval()
+    torch.export.save(torch.export.export(net, (torch.zeros(2, 4),)), tmp_path / "net.pt2")
+    done = command("verify", tmp_path / "net.pt2", "-b", "llvm")
+    assert (done.code, done.err) == (0, "")
+    assert done.out.startswith("agrees with torch")
+
+
+def test_cmake_dir_is_where_the_package_file_is(command: Command) -> None:
+    done = command("cmake-dir")
+    assert done.code == 0
+    assert (Path(done.out.strip()) / "TvmByocKitConfig.cmake").is_file()
+
+
+# Errors
+
+
+def unsupported(path: Path) -> None:
+    graph = helper.make_graph(
+        [helper.make_node("NoSuchOp", ["x"], ["y"], domain="somebody")],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2])],
+    )
+    onnx.save(helper.make_model(graph, ir_version=9), path)
+
+
+@pytest.fixture
+def workspace(
+    onnx_path: Path, artifact: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Path:
+    """The working directory, with files that are right and files that are not."""
+    shutil.copy(onnx_path, tmp_path / "model.onnx")
+    shutil.copy(artifact, tmp_path / "model.so")
+    (tmp_path / "cut.so").write_bytes(artifact.read_bytes()[:-100])
+    unsupported(tmp_path / "unsupported.onnx")
+    for name in ("text.onnx", "text.pt2", "text.so", "text.npz"):
+        (tmp_path / name).write_text("only text\n")
+    write_inputs(tmp_path / "other.npz", x=np.zeros((1, 4), "float32"))
+    write_inputs(tmp_path / "double.npz", **{"input.1": np.zeros((1, 4))})
+    np.savez(tmp_path / "objects.npz", **{"input.1": np.array([{}], dtype=object)})
+    (tmp_path / "cut.npz").write_bytes((tmp_path / "other.npz").read_bytes()[:-30])
+    (tmp_path / "empty.npz").write_bytes(b"")
+    np.save(tmp_path / "array.npy", np.zeros((1, 4), "float32"))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+ERRORS = {
+    "no such model": ("partition none.onnx", "no such model file: none.onnx"),
+    "text as model": ("partition text.onnx", "text.onnx is not an ONNX model"),
+    "text as program": ("partition text.pt2", "text.pt2 is not an ExportedProgram"),
+    "an artifact as model": ("partition model.so", "model.so is not an ONNX model"),
+    "a directory as model": ("partition .", "is not an ONNX model"),
+    "unsupported op": ("partition unsupported.onnx", "NoSuchOp"),
+    "unknown backend": ("partition model.onnx -b exampel_npu", "did you mean 'example_npu'"),
+    "unknown input": ("partition model.onnx -s x:1,4", "'x', which is no input"),
+    "shape without name": ("partition model.onnx -s 1,4", "--shape 1,4: expected name:1,3"),
+    "shape without dims": ("partition model.onnx -s input.1:", "--shape input.1:"),
+    "shape of text": ("partition model.onnx -s input.1:a,4", "--shape input.1:a,4"),
+    "negative shape": ("partition model.onnx -s input.1:-1,4", "--shape input.1:-1,4"),
+    "zero in shape": ("partition model.onnx -s input.1:0,4", "axis 0 is 0"),
+    "unknown target": ("compile model.onnx -b llvm --target x --output a.so", "target 'x'"),
+    "no codegen": ("compile model.onnx -b cudnn --output a.so", "relax.ext.cudnn"),
+    "unknown option": ("compile model.onnx -o mod=record --output a.so", "did you mean 'mode'"),
+    "option without value": ("compile model.onnx -o mode --output a.so", "expected key=value"),
+    "wrong option": ("compile model.onnx -o mode=fast --output a.so", "mode='fast'"),
+    "option of llvm": ("compile model.onnx -b llvm -o a=1 --output a.so", "has no options"),
+    "nowhere to write": ("compile model.onnx -b llvm --output no/a.so", "make it first"),
+    "a directory as output": ("compile model.onnx -b llvm --output .", "cannot write"),
+    "no such artifact": ("run none.so", "no such artifact: none.so"),
+    "text as artifact": ("run text.so", "text.so has no manifest"),
+    "truncated artifact": ("run cut.so", "cut.so has no manifest: it is truncated"),
+    "a model as artifact": ("run model.onnx", "has no manifest"),
+    "no such inputs": ("run model.so -i none.npz", "--inputs none.npz"),
+    "text as inputs": ("run model.so -i text.npz", "--inputs text.npz is no .npz"),
+    "an .npy as inputs": ("run model.so -i array.npy", "--inputs array.npy is no .npz"),
+    "truncated inputs": ("run model.so -i cut.npz", "--inputs cut.npz is no .npz"),
+    "empty inputs": ("run model.so -i empty.npz", "--inputs empty.npz is no .npz"),
+    "a directory as inputs": ("run model.so -i .", "--inputs . is no .npz"),
+    "objects as inputs": ("run model.so -i objects.npz", "--inputs objects.npz is no .npz"),
+    "other inputs": ("run model.so -i other.npz", "missing: input.1; unknown: x"),
+    "wrong dtype": ("run model.so -i double.npz", "'input.1' is float64, expected float32"),
+    "nowhere for outputs": ("run model.so --output no/o.npz", "--output no/o.npz"),
+    "trace of the host": ("run model.so --trace t.json", "--trace shows the example NPU's"),
+    "no original": ("verify model.so", "--reference"),
+    "unknown reference": ("verify model.so --reference x", "unknown reference 'x'"),
+    "no such reference": ("verify model.so --reference x.onnx", "no such model file: x.onnx"),
+    "text to verify": ("verify text.so --reference model.onnx", "text.so has no manifest"),
+}
+
+
+@pytest.mark.parametrize(("line", "message"), ERRORS.values(), ids=ERRORS)
+def test_an_error_is_one_line_and_no_traceback(
+    command: Command, workspace: Path, line: str, message: str
+) -> None:
+    before = entries(workspace)
+    for extra in ([], ["--json"]):
+        done = command(*line.split(), *extra)
+        assert done.code == 1
+        assert message in done.err
+        assert done.err.startswith("tvm-byoc: ")
+        assert len(done.err.splitlines()) == 1
+        assert done.out == ""
+    assert entries(workspace) == before
+
+
+@npu
+def test_a_trace_that_cannot_be_written_is_one_line(command: Command, npu_classifier: Path) -> None:
+    done = command("run", npu_classifier, "--trace", "no/such/directory/t.json")
+    assert done.code == 1
+    assert done.err.startswith("tvm-byoc: --trace no/such/directory/t.json: cannot be written")
+    assert len(done.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["partition", "compile model.onnx", "run", "nonsense", "run a.so --seed x", "doctor extra"],
+)
+def test_a_usage_error_shows_the_usage(command: Command, line: str) -> None:
+    done = command(*line.split())
+    assert done.code == 2
+    assert "Usage: " in done.err
+    assert "Traceback" not in done.err
+
+
+def test_no_command_shows_the_help(command: Command) -> None:
+    assert "Usage: " in "".join(command()[1:])
+
+
+def test_a_warning_of_the_kit_is_shown(command: Command, tmp_path: Path) -> None:
+    branches = [
+        helper.make_graph(
+            [helper.make_node(op, ["h"], [f"{op}_out"])],
+            op,
+            [],
+            [helper.make_tensor_value_info(f"{op}_out", TensorProto.FLOAT, [2])],
+        )
+        for op in ("Tanh", "Sigmoid")
+    ]
+    graph = helper.make_graph(
+        [
+            helper.make_node("Relu", ["x"], ["h"]),
+            helper.make_node("If", ["c"], ["y"], then_branch=branches[0], else_branch=branches[1]),
+        ],
+        "g",
+        [
+            helper.make_tensor_value_info("c", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("x", TensorProto.FLOAT, [2]),
+        ],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2])],
+    )
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    onnx.save(proto, tmp_path / "if.onnx")
+    done = command("partition", tmp_path / "if.onnx")
+    assert done.code == 0
+    assert done.err.startswith("tvm-byoc: warning: function `main` has an `If`")
+    assert len(done.err.splitlines()) == 1
+
+
+# As a process
+
+EVERY_COMMAND = """
+import sys
+from tvm_byoc_kit import cli
+model, artifact, directory = sys.argv[1:]
+for line in (
+    ["--help"],
+    ["--version"],
+    ["cmake-dir"],
+    ["doctor", "--json"],
+    ["partition", model],
+    ["compile", model, "--output", directory + "/again.so", "-b", "llvm"],
+    ["run", artifact],
+    ["verify", artifact, "--reference", model],
+    ["verify", model, "-b", "llvm"],
+):
+    sys.argv = ["tvm-byoc", *line]
+    try:
+        cli.app()
+    except SystemExit as done:
+        assert not done.code, (line, done.code)
+    assert "torch" not in sys.modules, line
+"""
+
+
+def test_commands_on_onnx_models_keep_torch_out_and_write_no_control_characters(
+    run_python: Any, onnx_path: Path, artifact: Path, tmp_path: Path
+) -> None:
+    done = run_python(EVERY_COMMAND, onnx_path, artifact, tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    assert "agrees with onnxruntime" in done.stdout
+    assert "\x1b" not in done.stdout
+
+
+def test_a_reader_that_goes_away_is_no_traceback(run_python: Any, onnx_path: Path) -> None:
+    script = """
+import os, subprocess, sys
+command = [sys.executable, "-m", "tvm_byoc_kit.cli", "partition", sys.argv[1], "--script"]
+process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+process.stdout.close()
+error = process.stderr.read()
+process.wait()
+assert "Traceback" not in error, error
+"""
+    done = run_python(script, onnx_path)
+    assert done.returncode == 0, done.stderr
