@@ -409,18 +409,7 @@ def _state(backend: Backend) -> BackendState:
 
 # --- printing -------------------------------------------------------------------------------------
 
-_NUMBERS = frozenset(
-    {
-        "accuracy",
-        "max abs difference",
-        "same labels",
-        "ms/image",
-        "MACs",
-        "DRAM bytes",
-        "cycles",
-        "µs",
-    }
-)
+_NUMBERS = frozenset({"accuracy", "max abs difference", "same labels", "ms/image"})
 
 
 class _Printer:
@@ -501,30 +490,8 @@ class _Printer:
         )
 
     def _schedule(self, schedule: npu_schedule.Schedule) -> None:
-        """Print the part of `npu_schedule.summary` that fits a narrow terminal."""
-        mode = f"{schedule.power_mode}, {schedule.frequency_mhz:g} MHz"
-        self._line(f"What the NPU would do (estimated, {mode})")
-        rows = [
-            (op.name, op.engine, op.macs, op.moved_bytes[-1], op.cycles, op.bound)
-            for op in schedule.ops
-        ]
-        dram = schedule.tiers[-1].moved_bytes
-        rows.append(("the region", "", schedule.macs, dram, schedule.cycles, ""))
-        self._table(
-            ("composite", "engine", "MACs", "DRAM bytes", "cycles", "bound by", "µs"),
-            [
-                (
-                    name.removeprefix("example_npu."),
-                    engine,
-                    f"{macs:,}",
-                    f"{moved:,}",
-                    f"{cycles:,}",
-                    bound,
-                    f"{cycles / schedule.frequency_mhz:.2f}",
-                )
-                for name, engine, macs, moved, cycles, bound in rows
-            ],
-        )
+        if self._console is not None:
+            self._console.print(npu_schedule.summary(schedule))
 
     def _title(self, text: str) -> None:
         self._line()

@@ -330,22 +330,9 @@ def _npu_modules(module: Any, seen: set[Any]) -> Iterator[Any]:
 
 # Summary ------------------------------------------------------------------------------------------
 
-_COLUMNS = (
-    ("op", "left"),
-    ("engine", "left"),
-    ("fused", "left"),
-    ("MACs", "right"),
-    *((tier, "right") for tier in TIERS),
-    ("spills", "right"),
-    ("tiles", "right"),
-    ("cycles", "right"),
-    ("bound", "left"),
-    ("µs", "right"),
-)
-
 
 def summary(regions: Schedule | Iterable[Schedule]) -> Table:
-    """Tabulate the ops of regions with totals.
+    """Tabulate the ops of regions with totals, narrow enough for a terminal of 80 columns.
 
     Parameters
     ----------
@@ -355,38 +342,42 @@ def summary(regions: Schedule | Iterable[Schedule]) -> Table:
     Returns
     -------
     rich.table.Table
-        One row for each op: engine, fused, MACs, bytes through each tier, spilled operands, tiles,
-        estimated cycles, what bounds them, estimated microseconds; one row of totals for each
+        One row for each op: engine, MACs, bytes (K = 1024) through each tier but registers,
+        tiles, estimated cycles, what bounds them, estimated microseconds; one row of totals for each
         region, and one for all where there are several. A region's cycles are those of its
-        timeline, less than the sum where engines work at the same time.
+        timeline, less than the sum where engines work at the same time. The rest, such as spills
+        and tile sizes, is in the dataclasses and in the trace.
     """
+    from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
     regions = _as_tuple(regions)
     modes = sorted({f"{region.power_mode}, {region.frequency_mhz:g} MHz" for region in regions})
     title = f"example NPU, estimated ({'; '.join(modes)})" if modes else "example NPU: no region"
-    table = Table(title=title)
-    for name, justify in _COLUMNS:
-        table.add_column(name, justify="left" if justify == "left" else "right")
-    for region in regions:
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, show_edge=False, padding=0)
+    ops = [op for region in regions for op in region.ops]
+    tiers = [tier for tier in range(1, len(TIERS)) if any(op.moved_bytes[tier] for op in ops)]
+    names = [TIERS[tier] for tier in tiers]
+    for name in ("op", "engine", "MACs", *names, "tiles", "cycles", "bound", "µs"):
+        table.add_column(name, justify="left" if name in _TEXT_COLUMNS else "right")
+    for number, region in enumerate(regions, 1):
         for op in region.ops:
-            table.add_row(*_op_cells(op, region))
-        table.add_section()
-        table.add_row(*_total_cells(region.symbol, (region,)), style="bold")
-        table.add_section()
+            table.add_row(*_op_cells(op, region, tiers))
+        table.add_row(*_total_cells(f"region {number}", (region,), tiers), style="bold")
     if len(regions) > 1:
-        table.add_row(*_total_cells("all regions", regions), style="bold")
+        table.add_row(*_total_cells("all regions", regions, tiers), style="bold")
     return table
 
 
-def _op_cells(op: ScheduledOp, region: Schedule) -> list[str]:
+_TEXT_COLUMNS = ("op", "engine", "bound")
+
+
+def _op_cells(op: ScheduledOp, region: Schedule, tiers: list[int]) -> list[str]:
     return [
         op.name.removeprefix("example_npu."),
         op.engine,
-        "yes" if op.fused else "",
         f"{op.macs:,}",
-        *(_size(moved) for moved in op.moved_bytes),
-        str(op.spills or ""),
+        *(_size(op.moved_bytes[tier]) for tier in tiers),
         f"{op.tiling.tiles:,}",
         f"{op.cycles:,}",
         op.bound,
@@ -394,16 +385,13 @@ def _op_cells(op: ScheduledOp, region: Schedule) -> list[str]:
     ]
 
 
-def _total_cells(name: str, regions: tuple[Schedule, ...]) -> list[str]:
+def _total_cells(name: str, regions: tuple[Schedule, ...], tiers: list[int]) -> list[str]:
     ops = [op for region in regions for op in region.ops]
-    moved = (sum(op.moved_bytes[tier] for op in ops) for tier in range(len(TIERS)))
     return [
         name,
         "",
-        f"{sum(op.fused for op in ops)} of {len(ops)}",
         f"{sum(op.macs for op in ops):,}",
-        *(_size(total) for total in moved),
-        str(sum(op.spills for op in ops) or ""),
+        *(_size(sum(op.moved_bytes[tier] for op in ops)) for tier in tiers),
         f"{sum(op.tiling.tiles for op in ops):,}",
         f"{sum(region.cycles for region in regions):,}",
         "",
@@ -412,14 +400,15 @@ def _total_cells(name: str, regions: tuple[Schedule, ...]) -> list[str]:
 
 
 def _size(count: float) -> str:
-    for unit in ("B", "KiB", "MiB"):
-        if count < 1024:  # noqa: PLR2004  (what a KiB is)
-            return f"{count:.4g} {unit}" if count else "0"
+    """Bytes in three digits: ``896``, ``18.1K``, ``2.5M``."""
+    for unit in ("", "K", "M"):
+        if count < 1000:  # noqa: PLR2004  (three digits)
+            return f"{count:.3g}{unit}"
         count /= 1024
-    return f"{count:.4g} GiB"
+    return f"{count:.3g}G"
 
 
-def summary_text(regions: Schedule | Iterable[Schedule], width: int = 160) -> str:
+def summary_text(regions: Schedule | Iterable[Schedule], width: int = 100) -> str:
     """Give `summary` as plain text of at most `width` columns."""
     from rich.console import Console
 
