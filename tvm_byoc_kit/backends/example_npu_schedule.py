@@ -342,8 +342,8 @@ def summary(regions: Schedule | Iterable[Schedule]) -> Table:
     Returns
     -------
     rich.table.Table
-        One row for each op: engine, MACs, bytes (K = 1024) through each tier but registers,
-        tiles, estimated cycles, what bounds them, estimated microseconds; one row of totals for each
+        One row for each op: engine, MACs, bytes (K = 1024) through each tier but registers, tiles,
+        estimated cycles, what bounds them, estimated microseconds; one row of totals for each
         region, and one for all where there are several. A region's cycles are those of its
         timeline, less than the sum where engines work at the same time. The rest, such as spills
         and tile sizes, is in the dataclasses and in the trace.
