@@ -171,7 +171,32 @@ def _refused_rank(call: Call) -> str | None:
     return None
 
 
+def _refused_tuple(call: Call) -> str | None:
+    from tvm import relax
+    from tvm.ir import TupleType
+
+    for i, arg in enumerate(call.args):
+        if isinstance(arg.ty, TupleType) and not isinstance(arg, relax.Tuple):
+            return f"{call.op.name}: operand {i} is a tuple computed elsewhere, such as a split's"
+    return None
+
+
+def _refused_scalar(call: Call) -> str | None:
+    from tvm.ir import PrimType
+
+    for i, arg in enumerate(call.args):
+        if not isinstance(arg.ty, PrimType):
+            continue
+        if call.op.name != "relax.clip":
+            return f"{call.op.name}: operand {i} is a number, not a tensor"
+        if not hasattr(arg, "value"):
+            return f"{call.op.name}: operand {i} is known only when the model runs"
+    return None
+
+
 _PREDICATES: tuple[Callable[[Call], str | None], ...] = (
+    _refused_tuple,
+    _refused_scalar,
     _refused_rank,
     _refused_dtype,
     _refused_layout,
@@ -241,7 +266,10 @@ def _is_bias(context: PatternCheckContext) -> bool:
     """Whether the addend is one value per output channel, not another feature map."""
     mac, bias = context.annotated_expr["mac"], context.annotated_expr["bias"]
     layout = getattr(mac.attrs, "out_layout", None) or "C"  # matmul: the last axis
-    channels = _static(mac.ty.shape[layout.index("C") - len(layout)])
+    axis = layout.index("C") - len(layout)
+    if len(mac.ty.shape) < -axis:  # the product of two vectors
+        return False
+    channels = _static(mac.ty.shape[axis])
     sizes = [_static(dim) for dim in bias.ty.shape or ()]
     known = [size for size in (channels, *sizes) if size is not None]
     if bias.ty.shape is None or len(known) != 1 + len(sizes):
