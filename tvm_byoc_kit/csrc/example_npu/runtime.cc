@@ -145,10 +145,10 @@ class ExampleNPUModule : public ffi::ModuleObj {
   }
 
   static ffi::Module LoadFromBytes(const ffi::Bytes& bytes) {
-    ffi::String error;
-    ffi::Any root = json::Parse(ffi::String(bytes.data(), bytes.size()), &error);
+    std::string error;
+    ffi::Any root = detail::ParseJson({bytes.data(), bytes.size()}, &error);
     auto object = error.empty() ? root.as<json::Object>() : std::nullopt;
-    if (!object.has_value()) Damaged(error.empty() ? "it is no object" : std::string(error));
+    if (!object.has_value()) Damaged(error.empty() ? "it is no object" : error);
     auto format = Member<int64_t>(*object, "format");
     if (format != kFormat) {
       TVM_FFI_THROW(ValueError) << "example_npu: the saved region has format " << format

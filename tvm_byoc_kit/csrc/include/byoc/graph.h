@@ -31,6 +31,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -155,13 +156,51 @@ namespace detail {
 
 namespace json = ffi::json;
 
+/*! \brief Whether arrays and objects in a JSON text nest deeper than `limit`. */
+inline bool NestsDeeperThan(std::string_view text, int limit) {
+  int depth = 0;
+  bool quoted = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    char c = text[i];
+    if (quoted) {
+      if (c == '\\') ++i;
+      if (c == '"') quoted = false;
+    } else if (c == '"') {
+      quoted = true;
+    } else if (c == '[' || c == '{') {
+      if (++depth > limit) return true;
+    } else if (c == ']' || c == '}') {
+      --depth;
+    }
+  }
+  return false;
+}
+
+/*!
+ * \brief Parse JSON that may come from a damaged file.
+ * \param error Empty when the text could be parsed.
+ *
+ * tvm-ffi's parser recurses: a text that nests too deep would overflow the stack.
+ */
+inline ffi::Any ParseJson(std::string_view text, std::string* error) {
+  constexpr int kMaxDepth = 100;  // a graph nests about ten deep
+  if (NestsDeeperThan(text, kMaxDepth)) {
+    *error = "it nests deeper than " + std::to_string(kMaxDepth) + " levels";
+    return nullptr;
+  }
+  ffi::String message;
+  ffi::Any root = json::Parse(ffi::String(text.data(), text.size()), &message);
+  *error = message;
+  return root;
+}
+
 /*! \brief Reads a JSON graph and refuses, naming the place, whatever does not fit. */
 class GraphParser {
  public:
   Graph Parse(const std::string& text) {
-    ffi::String error;
-    ffi::Any root = json::Parse(ffi::String(text), &error);
-    if (!error.empty()) Fail("the graph", "is not JSON: " + std::string(error));
+    std::string error;
+    ffi::Any root = ParseJson(text, &error);
+    if (!error.empty()) Fail("the graph", "is not JSON: " + error);
     json::Object object = As<json::Object>(root, "the graph", "an object");
     json::Array nodes = As<json::Array>(At(object, "nodes", "the graph"), "nodes", "an array");
     for (const ffi::Any& node : nodes) ParseNode(node);
