@@ -205,8 +205,11 @@ def test_a_directory_that_cannot_be_written_is_named(
     host_exe: byoc.Executable, tmp_path: Path
 ) -> None:
     tmp_path.chmod(0o500)
-    with pytest.raises(ArtifactError, match="cannot write"):
-        host_exe.export(tmp_path / "model.so")
+    try:
+        with pytest.raises(ArtifactError, match="cannot write"):
+            host_exe.export(tmp_path / "model.so")
+    finally:
+        tmp_path.chmod(0o700)
 
 
 def test_a_missing_compiler_is_named_with_its_remedy(

@@ -196,6 +196,16 @@ def test_regions_of_several_backends_are_refused(make_module: Any) -> None:
         byoc.build(both)
 
 
+@pytest.mark.parametrize("backend", ["llvm", "tensorrt"])
+def test_regions_of_one_backend_are_not_built_for_another(
+    two_outputs: tvm.IRModule, backend: str
+) -> None:
+    parts = byoc.partition(two_outputs, "example_npu")
+    again = byoc.Partition(parts.mod, byoc.get_backend(backend), parts.model)
+    with pytest.raises(ModelError, match=f"regions of example_npu already.*'{backend}'"):
+        byoc.build(again)
+
+
 def test_what_tvm_cannot_compile_is_one_line(make_module: Any) -> None:
     def body(x: Any) -> Any:
         return relax.op.nn.attention(x, x, x)

@@ -65,6 +65,14 @@ def test_a_plain_module_agrees_with_the_host_build(npu_exe: byoc.Executable) -> 
     assert result.reference == "TVM's host build"
 
 
+@npu
+def test_a_partitioned_module_is_not_compared_with_itself(two_outputs: tvm.IRModule) -> None:
+    exe = byoc.build(byoc.partition(two_outputs, "example_npu").mod)
+    with pytest.raises(ModelError, match="the model was given partitioned"):
+        byoc.verify(exe)
+    assert byoc.verify(exe, two_outputs)
+
+
 def test_the_host_build_is_a_reference_of_every_model(onnx_path: Path) -> None:
     result = byoc.verify(byoc.compile(onnx_path, "llvm"), "tvm")
     assert result

@@ -11,6 +11,7 @@ from tvm_byoc_kit.partitioning import Partition, partition
 from tvm_byoc_kit.runtime import Executable
 
 if TYPE_CHECKING:
+    from tvm import IRModule
     from tvm.target import Target
 
     from tvm_byoc_kit.backend import Backend
@@ -46,6 +47,12 @@ def build(
     if not isinstance(partitioned, Partition):
         partitioned = _as_partition(partitioned)
     backend = partitioned.backend
+    others = region_backends(partitioned.mod) - {backend.name}
+    if others:
+        raise ModelError(
+            f"the module has regions of {', '.join(sorted(others))} already and cannot be built "
+            f"for '{backend.name}'; start from the module before it was partitioned"
+        )
     codegen_options = backend.make_options(options)
     backend.require("codegen")
     target = _as_target(target or backend.target)
@@ -84,17 +91,22 @@ def _as_partition(module: Any) -> Partition:
     from tvm_byoc_kit.model import as_model
 
     model = as_model(module)
-    names = {
-        str(function.attrs["Codegen"])
-        for function in model.mod.functions.values()
-        if function.attrs and "Codegen" in function.attrs
-    }
+    names = region_backends(model.mod)
     if len(names) > 1:
         raise ModelError(
             f"the module has regions of several backends: {', '.join(sorted(names))}; "
             "partition and build it for one"
         )
     return Partition(model.mod, get_backend(names.pop() if names else "llvm"), model)
+
+
+def region_backends(mod: IRModule) -> set[str]:
+    """Names of the backends that `mod` has regions of."""
+    return {
+        str(function.attrs["Codegen"])
+        for function in mod.functions.values()
+        if function.attrs and "Codegen" in function.attrs
+    }
 
 
 def _as_target(target: str | Target) -> Target:

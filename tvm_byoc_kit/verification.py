@@ -215,7 +215,13 @@ def _resolve(exe: Executable, reference: Any) -> Reference:
 
 def _host_build(model: ImportedModel) -> Reference:
     from tvm_byoc_kit.building import compile as compile_model
+    from tvm_byoc_kit.building import region_backends
 
+    if region_backends(model.mod):  # built again, its regions would be compared with themselves
+        raise ModelError(
+            "the model was given partitioned, so there is no host build of it; give the module "
+            "from before: verify(exe, reference=module)"
+        )
     return Reference("TVM's host build", compile_model(model, "llvm").run)
 
 

@@ -188,6 +188,9 @@ def test_asking_twice_registers_nothing_twice() -> None:
 
 def test_the_table_is_the_same_in_every_process(run_python: Any) -> None:
     script = """
+from tvm_byoc_kit.native import without_torch
+with without_torch():
+    import tvm
 from tvm_byoc_kit.backends import example_npu
 print([pattern.name for pattern in example_npu.patterns()])
 """
