@@ -150,8 +150,12 @@ def onnx_path(onnx_proto: onnx.ModelProto, tmp_path_factory: pytest.TempPathFact
 
 
 @pytest.fixture(scope="session")
-def run_python() -> RunPython:
-    """Gives ``run(script, *arguments, **environment)``: a fresh interpreter."""
+def run_python(tmp_path_factory: pytest.TempPathFactory) -> RunPython:
+    """Gives ``run(script, *arguments, **environment)``: a fresh interpreter.
+
+    Outside the checkout, whose package would hide the installed one.
+    """
+    directory = tmp_path_factory.mktemp("run")
 
     def run(script: str, *arguments: object, **environment: str) -> subprocess.CompletedProcess:
         return subprocess.run(
@@ -160,6 +164,7 @@ def run_python() -> RunPython:
             text=True,
             timeout=240,
             check=False,
+            cwd=directory,
             env={**os.environ, "COLUMNS": "200", **environment},
         )
 
