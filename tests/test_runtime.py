@@ -294,3 +294,15 @@ def test_it_prints_its_signature(host_exe: byoc.Executable) -> None:
     assert repr(host_exe).startswith(
         "<Executable for llvm: (x: float32[n, 4], y: float32[n, 3]) -> (output_0: float32[n, 3]"
     )
+
+
+def test_a_failure_while_the_model_runs_is_one_error_of_the_kit() -> None:
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((tvm.tirx.Var("n", "int64"), 4), "float32"))
+    with builder.function("main", [x]):
+        two = builder.match_cast(x, relax.TensorType((2, 4), "float32"))
+        builder.emit_func_output(builder.emit(relax.op.nn.relu(two)))
+    exe = byoc.compile(builder.get(), "llvm")
+    assert exe(np.ones((2, 4), "float32")).shape == (2, 4)
+    with pytest.raises(byoc.ModelError, match="failed while it ran"):
+        exe(np.ones((3, 4), "float32"))

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from tvm_byoc_kit import native
 from tvm_byoc_kit.availability import probe
-from tvm_byoc_kit.errors import ArtifactError, BackendUnavailable, OptionError
+from tvm_byoc_kit.errors import ArtifactError, BackendUnavailable, OptionError, reason
 from tvm_byoc_kit.signature import TensorSpec
 
 if TYPE_CHECKING:
@@ -237,10 +237,7 @@ def open_library(path: str | os.PathLike[str], manifest: Manifest) -> Any:
             link.symlink_to(path.absolute())
             return tvm_ffi.load_module(str(link))
         except Exception as error:  # the loader raises what the modules inside raise
-            reason = str(error).strip().splitlines()
-            raise ArtifactError(
-                f"cannot load {path}: {reason[-1] if reason else error!r}; export it again"
-            ) from error
+            raise ArtifactError(f"cannot load {path}: {reason(error)}; export it again") from error
 
 
 def _check_file(path: Path, manifest: Manifest) -> None:

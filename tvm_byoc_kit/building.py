@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from tvm_byoc_kit.artifact import Manifest, versions
 from tvm_byoc_kit.backend import get_backend
-from tvm_byoc_kit.errors import ModelError
+from tvm_byoc_kit.errors import ModelError, reason
 from tvm_byoc_kit.partitioning import Partition, partition
 from tvm_byoc_kit.runtime import Executable
 
@@ -115,7 +115,7 @@ def _as_target(target: str | Target) -> Target:
     try:
         return Target(target)
     except Exception as error:  # the parser raises many types
-        raise ModelError(f"unknown target {target!r}: {_reason(error)}") from error
+        raise ModelError(f"unknown target {target!r}: {reason(error)}") from error
 
 
 def _compile(partitioned: Partition, target: Target, options: dict[str, Any]) -> Any:
@@ -134,11 +134,5 @@ def _compile(partitioned: Partition, target: Target, options: dict[str, Any]) ->
         where = partitioned.model.origin or "the module"
         raise ModelError(
             f"TVM cannot build {where} for backend '{partitioned.backend.name}', target "
-            f"'{target}': {_reason(error)}"
+            f"'{target}': {reason(error)}"
         ) from error
-
-
-def _reason(error: Exception) -> str:
-    """The message without TVM's C++ traceback."""
-    lines = [line for line in str(error).strip().splitlines() if line.strip()]
-    return lines[-1].strip() if lines else type(error).__name__

@@ -10,6 +10,7 @@ __all__ = [
     "ModelError",
     "OptionError",
     "PluginError",
+    "reason",
 ]
 
 
@@ -58,3 +59,9 @@ class ArtifactError(ByocError):
 
 class PluginError(ByocError):
     """A compiled plugin that cannot be loaded, for instance one built against another tvm-ffi."""
+
+
+def reason(error: BaseException) -> str:
+    """What `error` says, in one line: TVM puts the message after a C++ traceback."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1] if lines else type(error).__name__

@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from tvm_byoc_kit.artifact import Manifest, open_library, read_manifest, write_artifact
 from tvm_byoc_kit.availability import probe
-from tvm_byoc_kit.errors import ArtifactError, BackendUnavailable, InputError
+from tvm_byoc_kit.errors import (
+    ArtifactError,
+    BackendUnavailable,
+    InputError,
+    ModelError,
+    reason,
+)
 from tvm_byoc_kit.signature import evaluate
 
 if TYPE_CHECKING:
@@ -93,10 +99,16 @@ class Executable:
             When a name, shape or dtype does not fit.
         BackendUnavailable
             When the code is for a GPU and there is none.
+        ModelError
+            When the model itself fails, for instance a reshape that does not fit.
         """
         arrays = self._checked(inputs)
-        results = self.vm[self.manifest.entry](*(self._on_device(array) for array in arrays))
-        flat = _flatten(results)
+        call = self.vm[self.manifest.entry]
+        tensors = [self._on_device(array) for array in arrays]
+        try:
+            flat = _flatten(call(*tensors))
+        except Exception as error:  # whatever TVM and the regions' runtimes raise
+            raise ModelError(f"the model failed while it ran: {reason(error)}") from error
         return {spec.name: value.numpy() for spec, value in zip(self.outputs, flat, strict=True)}
 
     def __call__(self, *inputs: Any) -> Any:
