@@ -162,6 +162,8 @@ def test_options_given_as_dict_or_dataclass_are_the_same() -> None:
         ({"mode": ["record"]}, r"mode=\['record'\]: expected one of simulate, record"),
         ({"l1_bytes": 0}, "l1_bytes=0: expected an integer >= 1"),
         ({"l1_bytes": -1}, "l1_bytes=-1"),
+        ({"l1_bytes": 2**31}, "l1_bytes=2147483648: expected an integer >= 1 and <= 2147483647"),
+        ({"l1_access_cycles": 2**64}, "l1_access_cycles=18446744073709551616"),
         ({"l1_bytes": 1.5}, "l1_bytes=1.5"),
         ({"l1_bytes": True}, "l1_bytes=True"),
         ({"l1_bytes": "4096"}, "l1_bytes='4096'"),

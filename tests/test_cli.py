@@ -343,7 +343,15 @@ def test_a_trace_that_cannot_be_written_is_one_line(command: Command, npu_classi
 
 @pytest.mark.parametrize(
     "line",
-    ["partition", "compile model.onnx", "run", "nonsense", "run a.so --seed x", "doctor extra"],
+    [
+        "partition",
+        "compile model.onnx",
+        "run",
+        "nonsense",
+        "run a.so --seed x",
+        "run a.so --seed -1",
+        "doctor extra",
+    ],
 )
 def test_a_usage_error_shows_the_usage(command: Command, line: str) -> None:
     done = command(*line.split())

@@ -51,7 +51,7 @@ Inputs = Annotated[
     Path | None,
     typer.Option("--inputs", "-i", help="Inputs by name, as .npz; random when left out."),
 ]
-Seed = Annotated[int, typer.Option(help="Of the random inputs.")]
+Seed = Annotated[int, typer.Option(min=0, help="Of the random inputs.")]
 
 
 def app() -> None:

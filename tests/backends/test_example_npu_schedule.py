@@ -707,6 +707,19 @@ def test_unknown_or_bad_option_is_refused_by_name() -> None:
         region.plan(vector_ops_per_second=1)
     with pytest.raises(ValueError, match=r"conv_macs_per_cycle.*0.*at least 1"):
         region.plan(conv_macs_per_cycle=0)
+    with pytest.raises(ValueError, match=r"l3_access_cycles.*2147483648.*at most 2147483647"):
+        region.plan(l3_access_cycles=2**31)
+
+
+def test_cycles_do_not_overflow_with_the_greatest_options() -> None:
+    most = 2**31 - 1
+    region = one_matmul([512, 512], [512, 512], [512, 512])
+    slow = region.plan(
+        l1_bytes=8192, l1_access_cycles=most, l3_access_cycles=most, frequency_mhz=most,
+        l3_mbytes_per_second=1,
+    )  # fmt: skip
+    assert slow.ops[0].memory_cycles > most
+    assert slow.cycles >= slow.ops[0].memory_cycles
 
 
 def branches() -> Region:

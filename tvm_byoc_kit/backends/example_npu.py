@@ -54,6 +54,8 @@ class ExampleNPUOptions:
 
     Notes
     -----
+    Numbers go up to 2147483647, so that no product of them leaves 64 bits.
+
     The cost model and the reason of each default: ``docs/example_npu_cost_model.md``.
     """
 
@@ -89,12 +91,16 @@ class ExampleNPUOptions:
                 )
         for item in fields(self):
             value, least = getattr(self, item.name), int(not item.name.endswith("_access_cycles"))
-            if item.name not in _CHOICES and (type(value) is not int or value < least):
+            if item.name in _CHOICES:
+                continue
+            if type(value) is not int or not least <= value <= _MOST:
                 raise OptionError(
-                    f"example_npu option {item.name}={value!r}: expected an integer >= {least}"
+                    f"example_npu option {item.name}={value!r}: "
+                    f"expected an integer >= {least} and <= {_MOST}"
                 )
 
 
+_MOST = 2**31 - 1
 _CHOICES = {
     "mode": ("simulate", "record"),
     "power_mode": ("high_performance", "balanced", "low_power"),

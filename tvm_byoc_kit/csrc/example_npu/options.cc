@@ -25,6 +25,9 @@ struct Number {
   int64_t least;
 };
 
+/*! \brief The greatest value of every number: no product of two leaves 64 bits. */
+constexpr int64_t kMost = 2147483647;
+
 const Names<Number> kNumbers = {
     {"l0_bytes", {&Options::l0_bytes, 1}},
     {"l1_bytes", {&Options::l1_bytes, 1}},
@@ -96,8 +99,10 @@ void SetOption(const std::string& key, const ffi::Any& value, Options* options) 
   } else if (auto number = Find(kNumbers, key)) {
     auto given = value.type_index() == ffi::TypeIndex::kTVMFFIBool ? std::nullopt
                                                                    : value.try_cast<int64_t>();
-    if (!given.has_value() || *given < number->least) {
-      Refuse(key, value, "an integer of at least " + std::to_string(number->least));
+    if (!given.has_value() || *given < number->least || *given > kMost) {
+      Refuse(key, value,
+             "an integer of at least " + std::to_string(number->least) + " and at most " +
+                 std::to_string(kMost));
     }
     options->*(number->field) = *given;
   } else {
