@@ -356,6 +356,28 @@ def test_int8_with_int32_sums_is_offloaded(make_module: Any) -> None:
     assert composites(make_module({"x": ((1, 4, 8, 8), "int8")}, body)) == ["conv2d"]
 
 
+@npu
+@pytest.mark.parametrize(
+    ("operand", "result"),
+    [("int32", "int32"), ("uint8", "uint8"), ("int8", "int32"), ("uint8", "int32")],
+)
+@pytest.mark.parametrize("mac", MAC)
+def test_a_product_of_integers_that_the_npu_lacks_stays_on_the_host(
+    make_module: Any, mac: str, operand: str, result: str
+) -> None:
+    shape = INPUTS[mac][0]
+    weight = np.random.default_rng(0).integers(0, 3, KERNELS[mac])
+
+    def body(x: Any) -> Any:
+        return MAC[mac](x, relax.const(weight, operand), out_dtype=result)
+
+    mod = make_module({"x": (shape, operand)}, body)
+    assert composites(mod) == ([mac] if operand != result else [])
+    x = np.random.default_rng(1).integers(0, 3, shape).astype(operand)
+    found = byoc.compile(mod, "example_npu")(x)
+    np.testing.assert_array_equal(found, byoc.compile(mod, "llvm")(x))
+
+
 def test_a_blocked_layout_stays_on_the_host(make_module: Any) -> None:
     def body(x: Any) -> Any:
         return op.nn.max_pool2d(x, (2, 2), layout="NCHW4c")

@@ -162,6 +162,21 @@ def _refused_dtype(call: Call) -> str | None:
     return None
 
 
+def _refused_product(call: Call) -> str | None:
+    """The types of a convolution or matmul are right one by one; now those of all together."""
+    if call.op.name not in _MAC.values():
+        return None
+    *operands, result = [str(ty.dtype) for _, ty in _tensor_types(call)]  # type: ignore[attr-defined]
+    if _FLOAT.issuperset([*operands, result]):
+        return None
+    if _BYTE.issuperset(operands) and result in ("int8", "int32"):
+        return None
+    return (
+        f"{call.op.name}: {' and '.join(operands)} to {result}; the NPU has float16 and float32, "
+        "or int8 and uint8 to int8 or int32"
+    )
+
+
 def _refused_layout(call: Call) -> str | None:
     for attr, allowed in _LAYOUTS.items():
         layout = getattr(call.attrs, attr, None) if call.attrs is not None else None
@@ -205,6 +220,7 @@ _PREDICATES: tuple[Callable[[Call], str | None], ...] = (
     _refused_scalar,
     _refused_rank,
     _refused_dtype,
+    _refused_product,
     _refused_layout,
 )
 
