@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import tvm
 import tvm.relax
 
 import tvm_byoc_kit as byoc
+from tvm_byoc_kit.errors import ModelError
 from tvm_byoc_kit.preparation import prepare
 
 
@@ -36,7 +38,12 @@ def dead_op(builder: tvm.relax.BlockBuilder, x: tvm.relax.Var) -> tvm.relax.Expr
     return tvm.relax.op.nn.relu(x)
 
 
-BODIES = {"transposed_weight": transposed_weight, "dead_op": dead_op}
+def empty_slice(builder: tvm.relax.BlockBuilder, x: tvm.relax.Var) -> tvm.relax.Expr:
+    part = builder.emit(tvm.relax.op.strided_slice(x, axes=[0], begin=[1], end=[0]))
+    return tvm.relax.op.nn.relu(part)
+
+
+BODIES = {"transposed_weight": transposed_weight, "dead_op": dead_op, "empty_slice": empty_slice}
 
 
 def test_a_permuted_weight_is_computed_once() -> None:
@@ -52,3 +59,8 @@ def test_a_permuted_weight_is_computed_once() -> None:
 def test_an_op_that_nothing_reads_is_dropped() -> None:
     assert ops(module("dead_op")) == ["relax.zeros_like", "relax.nn.relu"]
     assert ops(prepare(module("dead_op"))) == ["relax.nn.relu"]
+
+
+def test_what_tvm_cannot_simplify_is_one_error() -> None:
+    with pytest.raises(ModelError, match=r"^TVM cannot simplify the imported model: .+$"):
+        prepare(module("empty_slice"))

@@ -296,6 +296,12 @@ def test_it_prints_its_signature(host_exe: byoc.Executable) -> None:
     )
 
 
+def test_a_model_that_cannot_start_is_one_error_of_the_kit(host_exe: byoc.Executable) -> None:
+    broken = byoc.Executable("no module of TVM", host_exe.manifest)
+    with pytest.raises(byoc.ModelError, match="TVM cannot start the model: "):
+        broken(X, Y)
+
+
 def test_a_failure_while_the_model_runs_is_one_error_of_the_kit() -> None:
     builder = relax.BlockBuilder()
     x = relax.Var("x", relax.TensorType((tvm.tirx.Var("n", "int64"), 4), "float32"))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tvm_byoc_kit.errors import ModelError, reason
+
 if TYPE_CHECKING:
     from tvm import IRModule
 
@@ -20,6 +22,11 @@ def prepare(mod: IRModule) -> IRModule:
     ----------
     mod : tvm.IRModule
         With the weights as constants and ``main`` as the function to run.
+
+    Raises
+    ------
+    ModelError
+        When TVM cannot compute what depends on weights alone, for instance an empty slice of them.
     """
     from tvm.ir.transform import Sequential
     from tvm.relax import transform
@@ -29,4 +36,7 @@ def prepare(mod: IRModule) -> IRModule:
         transform.CanonicalizeBindings(),
         transform.DeadCodeElimination(),
     ]
-    return Sequential(passes)(mod)
+    try:
+        return Sequential(passes)(mod)
+    except Exception as error:  # TVM raises InternalError, ValueError, TypeError …
+        raise ModelError(f"TVM cannot simplify the imported model: {reason(error)}") from error

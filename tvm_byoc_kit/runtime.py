@@ -72,12 +72,18 @@ class Executable:
         ------
         BackendUnavailable
             When the code is for a GPU and there is none.
+        ModelError
+            When TVM cannot start the model, for instance with a weight that has no elements.
         """
         if not hasattr(self._threads, "vm"):
             from tvm.runtime.vm import VirtualMachine
 
             self._check_device()
-            self._threads.vm = VirtualMachine(self._built, _device(self.manifest.target))
+            device = _device(self.manifest.target)
+            try:
+                self._threads.vm = VirtualMachine(self._built, device)
+            except Exception as error:  # whatever TVM and the regions' runtimes raise
+                raise ModelError(f"TVM cannot start the model: {reason(error)}") from error
         return self._threads.vm
 
     def run(self, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:

@@ -378,6 +378,10 @@ def test_a_product_of_integers_that_the_npu_lacks_stays_on_the_host(
     np.testing.assert_array_equal(found, byoc.compile(mod, "llvm")(x))
 
 
+def test_dequantizing_what_is_floating_point_already_stays_on_the_host(make_module: Any) -> None:
+    assert composites(make_module({"x": MATRIX}, dequantize)) == []
+
+
 def test_a_blocked_layout_stays_on_the_host(make_module: Any) -> None:
     def body(x: Any) -> Any:
         return op.nn.max_pool2d(x, (2, 2), layout="NCHW4c")

@@ -162,8 +162,10 @@ def _refused_dtype(call: Call) -> str | None:
     return None
 
 
-def _refused_product(call: Call) -> str | None:
-    """The types of a convolution or matmul are right one by one; now those of all together."""
+def _refused_types(call: Call) -> str | None:
+    """The types are right one by one; now those of all together."""
+    if call.op.name == "relax.dequantize" and str(call.args[0].ty.dtype) in _FLOAT:
+        return "relax.dequantize: operand 0 is floating point; the NPU has int32, int8, uint8"
     if call.op.name not in _MAC.values():
         return None
     *operands, result = [str(ty.dtype) for _, ty in _tensor_types(call)]  # type: ignore[attr-defined]
@@ -220,7 +222,7 @@ _PREDICATES: tuple[Callable[[Call], str | None], ...] = (
     _refused_scalar,
     _refused_rank,
     _refused_dtype,
-    _refused_product,
+    _refused_types,
     _refused_layout,
 )
 
