@@ -1,0 +1,258 @@
+"""What several rewrites need: scopes, names, constants, shapes and replacement of nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+__all__ = ["Names", "Replacement", "Scope", "describe", "op_label", "replace_nodes", "scopes"]
+
+MAIN_DOMAINS = ("", "ai.onnx")
+
+
+class Names:
+    """Gives names that no value or node of the model has."""
+
+    def __init__(self, model: onnx.ModelProto) -> None:
+        self._taken = set[str]()
+        for scope in scopes(model):
+            graph = scope.graph
+            self._taken.update(value.name for value in graph.input)
+            self._taken.update(tensor.name for tensor in graph.initializer)
+            for node in graph.node:
+                self._taken.update((node.name, *node.input, *node.output))
+
+    def fresh(self, base: str) -> str:
+        """`base`, with a number behind it where that is taken."""
+        name, number = base, 1
+        while name in self._taken:
+            name, number = f"{base}_{number}", number + 1
+        self._taken.add(name)
+        return name
+
+
+@dataclass
+class Scope:
+    """One graph of a model, and what its nodes can see.
+
+    Parameters
+    ----------
+    graph : onnx.GraphProto
+    opset : int
+        Version of ONNX's own operators.
+    outer : Scope, optional
+        For the body of an If, Loop or Scan: the graph around it.
+    """
+
+    graph: onnx.GraphProto
+    opset: int
+    outer: Scope | None = None
+    _tensors: dict[str, onnx.TensorProto] = field(default_factory=dict, repr=False)
+    _constants: dict[str, onnx.NodeProto] = field(default_factory=dict, repr=False)
+    _types: dict[str, onnx.TypeProto.Tensor] = field(default_factory=dict, repr=False)
+    _own: set[str] = field(default_factory=set, repr=False)
+
+    def __post_init__(self) -> None:
+        graph = self.graph
+        for value in (*graph.value_info, *graph.output, *graph.input):
+            if value.type.HasField("tensor_type"):
+                self._types[value.name] = value.type.tensor_type
+        self._tensors = {tensor.name: tensor for tensor in graph.initializer}
+        for node in graph.node:
+            if node.op_type == "Constant" and node.domain in MAIN_DOMAINS:
+                self._constants[node.output[0]] = node
+            self._own.update(node.output)
+        self._own.update(self._tensors, (value.name for value in graph.input))
+
+    def constant(self, name: str) -> np.ndarray | None:
+        """The value of an initializer or Constant node; None for anything else.
+
+        String constants are arrays of objects.
+        """
+        if name in self._tensors:
+            value: np.ndarray = numpy_helper.to_array(self._tensors[name])
+            return value
+        if name in self._constants:
+            return _constant_value(self._constants[name])
+        if self.outer is not None and name not in self._own:
+            return self.outer.constant(name)
+        return None
+
+    def shape(self, name: str) -> tuple[int | str | None, ...] | None:
+        """The value's shape, with a string for a symbolic and None for an unknown dimension.
+
+        None where the rank is not known.
+        """
+        if name in self._tensors:
+            return tuple(self._tensors[name].dims)
+        if name in self._types:
+            tensor = self._types[name]
+            if not tensor.HasField("shape"):
+                return None
+            return tuple(_dimension(dim) for dim in tensor.shape.dim)
+        constant = self.constant(name) if name in self._constants else None
+        if constant is not None:
+            return constant.shape
+        if self.outer is not None and name not in self._own:
+            return self.outer.shape(name)
+        return None
+
+    def static_shape(self, name: str) -> tuple[int, ...] | None:
+        """The value's shape where every dimension is a known number, else None."""
+        shape = self.shape(name)
+        if shape is None or not all(isinstance(dim, int) for dim in shape):
+            return None
+        return tuple(dim for dim in shape if isinstance(dim, int))
+
+    def dtype(self, name: str) -> int:
+        """The value's element type as a TensorProto.DataType; 0 where it is not known."""
+        if name in self._tensors:
+            return int(self._tensors[name].data_type)
+        if name in self._types:
+            return int(self._types[name].elem_type)
+        constant = self.constant(name) if name in self._constants else None
+        if constant is not None:
+            return int(helper.np_dtype_to_tensor_dtype(constant.dtype))
+        if self.outer is not None and name not in self._own:
+            return self.outer.dtype(name)
+        return 0
+
+    def consumers(self, name: str) -> list[onnx.NodeProto]:
+        """Nodes of this graph that read `name`; bodies within them are not searched."""
+        return [node for node in self.graph.node if name in node.input]
+
+
+def _dimension(dim: onnx.TensorShapeProto.Dimension) -> int | str | None:
+    if dim.HasField("dim_value"):
+        return int(dim.dim_value)
+    return dim.dim_param or None
+
+
+def _constant_value(node: onnx.NodeProto) -> np.ndarray | None:
+    for attribute in node.attribute:
+        value = helper.get_attribute_value(attribute)
+        if attribute.name == "value":
+            return np.asarray(numpy_helper.to_array(value))
+        if attribute.name in _CONSTANT_DTYPES:
+            return np.array(value, _CONSTANT_DTYPES[attribute.name])
+    return None
+
+
+_CONSTANT_DTYPES: dict[str, Any] = {
+    "value_float": np.float32,
+    "value_floats": np.float32,
+    "value_int": np.int64,
+    "value_ints": np.int64,
+    "value_string": object,
+    "value_strings": object,
+}
+
+
+def scopes(model: onnx.ModelProto) -> Iterator[Scope]:
+    """The main graph, then the bodies within it, each after the graph around it."""
+    opset = next((entry.version for entry in model.opset_import if entry.domain in MAIN_DOMAINS), 1)
+    yield from _scopes(Scope(model.graph, opset))
+
+
+def _scopes(scope: Scope) -> Iterator[Scope]:
+    yield scope
+    for node in scope.graph.node:
+        for attribute in node.attribute:
+            bodies = [attribute.g] if attribute.type == attribute.GRAPH else attribute.graphs
+            for body in bodies:
+                yield from _scopes(Scope(body, scope.opset, scope))
+
+
+@dataclass
+class Replacement:
+    """Collects the nodes that stand in for one node, under names that are free.
+
+    Parameters
+    ----------
+    node : onnx.NodeProto
+        What is replaced; its outputs must be written by the nodes added.
+    names : Names
+    nodes : list of onnx.NodeProto
+    """
+
+    node: onnx.NodeProto
+    names: Names
+    nodes: list[onnx.NodeProto] = field(default_factory=list)
+
+    def constant(self, value: Any, dtype: Any = None) -> str:
+        """The name of a Constant that holds `value`."""
+        tensor = numpy_helper.from_array(np.asarray(value, dtype))
+        return self.add("Constant", [], value=tensor)
+
+    def add(
+        self, op: str, inputs: Sequence[str], output: str | None = None, **attributes: Any
+    ) -> str:
+        """Add a node of one output; gives that output's name, which is fresh unless given."""
+        return self.add_many(op, inputs, [output], **attributes)[0]
+
+    def add_many(
+        self, op: str, inputs: Sequence[str], outputs: Sequence[str | None], **attributes: Any
+    ) -> list[str]:
+        """Add a node of several outputs; each None in `outputs` becomes a fresh name."""
+        base = self.node.name or (self.node.output[0] if self.node.output else self.node.op_type)
+        written = [self.names.fresh(f"{base}/{op}") if out is None else out for out in outputs]
+        name = self.names.fresh(f"{base}/{op}")
+        self.nodes.append(helper.make_node(op, list(inputs), written, name, **attributes))
+        return written
+
+
+def replace_nodes(
+    model: onnx.ModelProto,
+    replace: Callable[[onnx.NodeProto, Scope, Replacement], bool],
+) -> int:
+    """Offer every node, also of bodies, to `replace`; gives how many it replaced.
+
+    `replace` answers whether it did; the nodes it added to its Replacement, perhaps none, then
+    take the node's place.
+    """
+    names = Names(model)
+    count = 0
+    for scope in reversed(list(scopes(model))):  # bodies first: writing a graph copies its nodes
+        nodes = []
+        changed = 0
+        for node in scope.graph.node:
+            replacement = Replacement(node, names)
+            if replace(node, scope, replacement):
+                nodes.extend(replacement.nodes)
+                changed += 1
+            else:
+                nodes.append(node)
+        if changed:
+            del scope.graph.node[:]
+            scope.graph.node.extend(nodes)
+            count += changed
+    return count
+
+
+def op_label(node: onnx.NodeProto) -> str:
+    """The operator with its domain, where that is not ONNX's own."""
+    return node.op_type if node.domain in MAIN_DOMAINS else f"{node.domain}.{node.op_type}"
+
+
+def describe(node: onnx.NodeProto, scope: Scope) -> str:
+    """The node for a message: operator, name, inputs with their dtypes and shapes."""
+    name = f"node '{node.name}'" if node.name else f"the node that gives '{node.output[0]}'"
+    inputs = [_describe_value(value, scope) for value in node.input if value]
+    return f"{op_label(node)} ({name}; inputs: {', '.join(inputs) or 'none'})"
+
+
+def _describe_value(name: str, scope: Scope) -> str:
+    dtype = scope.dtype(name)
+    label = onnx.TensorProto.DataType.Name(dtype).lower() if dtype else "unknown type"
+    shape = scope.shape(name)
+    dims = "of unknown rank" if shape is None else f"[{', '.join(map(_show, shape))}]"
+    return f"{name} {label}{' ' if shape is None else ''}{dims}"
+
+
+def _show(dim: int | str | None) -> str:
+    return "?" if dim is None else str(dim)
