@@ -20,6 +20,7 @@ class Names:
 
     def __init__(self, model: onnx.ModelProto) -> None:
         self._taken = set[str]()
+        self._numbers = dict[str, int]()
         for scope in scopes(model):
             graph = scope.graph
             self._taken.update(value.name for value in graph.input)
@@ -29,9 +30,10 @@ class Names:
 
     def fresh(self, base: str) -> str:
         """`base`, with a number behind it where that is taken."""
-        name, number = base, 1
+        name = base
         while name in self._taken:
-            name, number = f"{base}_{number}", number + 1
+            self._numbers[base] = self._numbers.get(base, 0) + 1
+            name = f"{base}_{self._numbers[base]}"
         self._taken.add(name)
         return name
 
