@@ -4,124 +4,93 @@ from __future__ import annotations
 
 import functools
 import os
-from numbers import Integral
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tvm_byoc_kit.availability import probe
 from tvm_byoc_kit.errors import ModelError
 from tvm_byoc_kit.model import ImportedModel, Reference
-from tvm_byoc_kit.preparation import prepare
+from tvm_byoc_kit.preparation import tidy
 from tvm_byoc_kit.signature import function_signature
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     import numpy as np
     import onnx
 
+    from tvm_byoc_kit.frontends.onnx.simplification import Simplify
+
 
 def import_onnx(
-    source: str | os.PathLike[str] | onnx.ModelProto, shapes: Mapping[str, Sequence[int]] | None
+    source: str | os.PathLike[str] | onnx.ModelProto,
+    shapes: Mapping[str, Sequence[int | str]] | None = None,
+    simplify: Simplify = "auto",
 ) -> ImportedModel:
-    """Import an ONNX file or ModelProto; `shapes` fixes the shapes of dynamic inputs.
+    """Import an ONNX file or ModelProto; see :func:`tvm_byoc_kit.load_model` for the arguments.
 
     Raises
     ------
     ModelError
-        When onnx is not installed, the file cannot be read, `shapes` does not fit the model's
-        inputs, or TVM's importer fails.
+        When onnx is not installed, the model cannot be read or uses what cannot be imported,
+        or `shapes` does not fit its inputs.
     """
     missing = probe("onnx")
     if not missing:
         raise ModelError(f"ONNX models need the onnx package: {missing.remedy}")
-    proto, origin = _read(source)
-    shape_dict = _checked_shapes(proto, shapes or {})
-    mod = prepare(_convert(proto, shape_dict, origin))
-    outputs = [value.name for value in proto.graph.output]
+    # These import onnx.
+    from tvm_byoc_kit.frontends.onnx.conversion import check_types, convert
+    from tvm_byoc_kit.frontends.onnx.reading import read
+    from tvm_byoc_kit.frontends.onnx.rewrites import apply_rewrites, finish_import
+    from tvm_byoc_kit.frontends.onnx.rewrites.functions import inline_functions
+    from tvm_byoc_kit.frontends.onnx.rewrites.versions import upgrade
+    from tvm_byoc_kit.frontends.onnx.scan import check_operators
+    from tvm_byoc_kit.frontends.onnx.shapes import fix_shapes, write_shapes
+    from tvm_byoc_kit.frontends.onnx.simplification import simplify_model
+    from tvm_byoc_kit.frontends.onnx.structure import check_structure
+
+    model = read(source)
+    check_structure(model.proto)
+    outputs = [value.name for value in model.proto.graph.output]
+    check_operators(model.proto, model.name)
+    fixed = fix_shapes(model.proto, shapes or {}, model.name)
+    edited = upgrade(model.proto) + inline_functions(model.proto)
+    check_operators(model.proto, model.name)  # the functions' bodies too
+    simplified = simplify_model(model, fixed, simplify, edited=bool(edited))
+    write_shapes(model.proto, fixed)
+    model.load_weights()
+    used = apply_rewrites(model.proto)
+    mod = convert(model.proto, fixed, model.name, simplified=simplified)
+    mod = finish_import(mod, used)
+    check_types(mod, model.proto, model.name)
+    mod = tidy(mod)
     ins, outs = function_signature(mod, "main", outputs)
-    run = functools.partial(_OnnxRuntime(proto, origin), [spec.name for spec in ins], outputs)
-    reference = Reference("onnxruntime", run) if probe("onnxruntime") else None
-    return ImportedModel(mod, ins, outs, source="onnx", origin=origin, reference=reference)
-
-
-def _read(source: str | os.PathLike[str] | onnx.ModelProto) -> tuple[onnx.ModelProto, str]:
-    import onnx
-
-    if isinstance(source, onnx.ModelProto):
-        return source, source.graph.name
-    path = os.fspath(source)
-    try:
-        proto = onnx.load(path)
-    except FileNotFoundError:
-        raise ModelError(f"no such model file: {path}") from None
-    except Exception as error:  # protobuf's DecodeError and onnx's own have no common base
-        raise ModelError(f"{path} is not an ONNX model: {error}") from error
-    if not proto.graph.node:
-        raise ModelError(f"{path} is not an ONNX model: it has no nodes")
-    return proto, path
-
-
-def _checked_shapes(
-    proto: onnx.ModelProto, shapes: Mapping[str, Sequence[int]]
-) -> dict[str, list[int]]:
-    initializers = {tensor.name for tensor in proto.graph.initializer}
-    declared = {
-        value.name: value.type.tensor_type.shape.dim
-        for value in proto.graph.input
-        if value.name not in initializers
-    }
-    for name, shape in shapes.items():
-        if name not in declared:
-            raise ModelError(
-                f"shapes names '{name}', which is no input of the model; inputs: "
-                f"{', '.join(declared)}"
-            )
-        _check_shape(f"shapes['{name}'] = {list(shape)}", shape, declared[name])
-    return {name: [int(size) for size in shape] for name, shape in shapes.items()}
-
-
-def _check_shape(where: str, shape: Sequence[int], declared: Sequence[Any]) -> None:
-    if len(shape) != len(declared):
-        raise ModelError(f"{where} has rank {len(shape)}, the input has rank {len(declared)}")
-    for axis, (size, dim) in enumerate(zip(shape, declared, strict=True)):
-        if not isinstance(size, Integral) or size < 1:
-            raise ModelError(f"{where}: axis {axis} is {size!r}, expected an integer >= 1")
-        if dim.HasField("dim_value") and size != dim.dim_value:
-            raise ModelError(
-                f"{where}: axis {axis} is {size}, the model has it fixed to {dim.dim_value}"
-            )
-
-
-def _convert(proto: onnx.ModelProto, shapes: dict[str, list[int]], origin: str) -> Any:
-    from tvm.relax.frontend.onnx import from_onnx
-
-    try:
-        return from_onnx(
-            proto, shape_dict=shapes, keep_params_in_input=False, sanitize_input_names=False
-        )
-    except Exception as error:  # the importer raises whatever its converters do
-        reason = str(error).strip().splitlines()[-1] if str(error).strip() else repr(error)
-        raise ModelError(
-            f"TVM cannot import {origin or 'the ONNX model'}: {type(error).__name__}: {reason}. "
-            "Simplifying it with fixed input shapes may help: python -m onnxsim in.onnx out.onnx "
-            "--overwrite-input-shape name:1,3,224,224"
-        ) from error
+    runtime = _OnnxRuntime(model.path if model.given is None else model.given, model.name)
+    run = functools.partial(runtime, [spec.name for spec in ins], outputs)
+    return ImportedModel(
+        mod,
+        ins,
+        outs,
+        source="onnx",
+        origin=str(model.path or source.graph.name),  # type: ignore[union-attr]
+        reference=Reference("onnxruntime", run) if probe("onnxruntime") else None,
+    )
 
 
 class _OnnxRuntime:
-    """Runs the original model; the session is made at the first run."""
+    """Runs the original model; the session is made at the first run, from the file where one is."""
 
-    def __init__(self, proto: onnx.ModelProto, origin: str) -> None:
-        self._proto = proto
-        self._origin = origin or "the model"
+    def __init__(self, model: os.PathLike[str] | onnx.ModelProto, name: str) -> None:
+        self._model = model
+        self._name = name
 
     @functools.cached_property
     def _session(self) -> Any:
         import onnxruntime
 
-        return onnxruntime.InferenceSession(
-            self._proto.SerializeToString(), providers=["CPUExecutionProvider"]
-        )
+        if isinstance(self._model, os.PathLike):
+            data: str | bytes = os.fspath(self._model)
+        else:
+            data = self._model.SerializeToString()
+        return onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"])
 
     def __call__(
         self, inputs: list[str], outputs: list[str], values: Mapping[str, np.ndarray]
@@ -130,5 +99,5 @@ class _OnnxRuntime:
         try:
             results = self._session.run(outputs, given)
         except Exception as error:  # onnxruntime's errors have no public base
-            raise ModelError(f"ONNX Runtime cannot run {self._origin}: {error}") from error
+            raise ModelError(f"ONNX Runtime cannot run {self._name}: {error}") from error
         return dict(zip(outputs, results, strict=True))

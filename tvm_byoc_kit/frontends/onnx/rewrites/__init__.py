@@ -1,7 +1,7 @@
 """The rewrites that bring an ONNX graph into the form that TVM imports, and imports right.
 
-A rewrite has the signature of :data:`Rewrite`: it changes the model in place and gives the number
-of nodes it replaced. It may count on value_info having been filled by shape inference, and
+A rewrite has the signature of :attr:`Rewrite.apply`: it changes the model in place and gives the
+number of nodes it replaced. It may count on value_info having been filled by shape inference, and
 must keep the names of graph inputs and outputs. What it cannot do right, it refuses with a
 ModelError.
 """
@@ -12,10 +12,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tvm_byoc_kit.frontends.onnx.rewrites import clip, constants, exact, limits
+from tvm_byoc_kit.frontends.onnx.shapes import infer_types
+
 if TYPE_CHECKING:
     import onnx
+    from tvm import IRModule
 
-__all__ = ["REWRITES", "Rewrite"]
+__all__ = ["REWRITES", "Rewrite", "apply_rewrites", "finish_import"]
 
 
 @dataclass(frozen=True)
@@ -31,12 +35,39 @@ class Rewrite:
     lowers : frozenset of (str, str)
         Domain (empty for ONNX's own) and operator of what the importer lacks and this rewrite
         removes or refuses, so that the scan lets it pass.
+    after_import : callable, optional
+        Takes and gives the imported module, where `apply` has replaced something.
     """
 
     name: str
     apply: Callable[[onnx.ModelProto], int]
     lowers: frozenset[tuple[str, str]] = frozenset()
+    after_import: Callable[[IRModule], IRModule] | None = None
 
 
 # In the order they run; shapes are inferred anew after each one that replaced something.
-REWRITES: tuple[Rewrite, ...] = ()
+REWRITES: tuple[Rewrite, ...] = (
+    Rewrite("constants", constants.rewrite),
+    Rewrite("limits", limits.rewrite),
+    Rewrite("exact", exact.rewrite),
+    Rewrite("clip", clip.rewrite, after_import=clip.gather),
+)
+
+
+def apply_rewrites(model: onnx.ModelProto) -> list[Rewrite]:
+    """Run every rewrite; gives those that replaced something."""
+    infer_types(model)
+    used = []
+    for rewrite in REWRITES:
+        if rewrite.apply(model):
+            infer_types(model)
+            used.append(rewrite)
+    return used
+
+
+def finish_import(mod: IRModule, used: list[Rewrite]) -> IRModule:
+    """Run on the imported module what the rewrites `used` have to do there."""
+    for rewrite in used:
+        if rewrite.after_import is not None:
+            mod = rewrite.after_import(mod)
+    return mod
