@@ -91,6 +91,10 @@ class Emitter:
             ]
         return parts[0]
 
+    def matmul(self, x: str, matrix: str) -> str:
+        """The matrix product."""
+        return self("MatMul", x, matrix)
+
     def add(self, x: str, y: str | None) -> str:
         """The sum; a `y` of None is zero."""
         return x if y is None else self("Add", x, y)

@@ -7,25 +7,27 @@ where they have the same activations. Nothing is written for an output that nobo
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 import onnx
 
 from tvm_byoc_kit.frontends.onnx.graph_tools import (
-    MAIN_DOMAINS,
     Replacement,
     Scope,
     replace_nodes,
     scopes,
 )
 from tvm_byoc_kit.frontends.onnx.rewrites.emitter import Emitter
-from tvm_byoc_kit.frontends.onnx.rewrites.recurrent_cells import KINDS, Cell, State
-from tvm_byoc_kit.frontends.onnx.rewrites.recurrent_nodes import Recurrent, parse
+from tvm_byoc_kit.frontends.onnx.rewrites.quantization import Quantized, dynamic_matmul
+from tvm_byoc_kit.frontends.onnx.rewrites.recurrent_cells import Cell, State
+from tvm_byoc_kit.frontends.onnx.rewrites.recurrent_nodes import OPERATORS, Recurrent, parse
 
 __all__ = ["LOWERS", "rewrite_recurrent"]
 
-LOWERS = frozenset(("", op) for op in KINDS)
+LOWERS = frozenset(OPERATORS)
 
 
 def rewrite_recurrent(model: onnx.ModelProto) -> int:
@@ -42,7 +44,7 @@ def rewrite_recurrent(model: onnx.ModelProto) -> int:
     read.discard("")  # an input left out
 
     def lower(node: onnx.NodeProto, scope: Scope, replacement: Replacement) -> bool:
-        if node.op_type not in KINDS or node.domain not in MAIN_DOMAINS:
+        if (node.domain, node.op_type) not in OPERATORS:
             return False
         recurrent = parse(node, scope, inputs)
         emit = Emitter(replacement, scope.opset, recurrent.dtype)
@@ -79,8 +81,11 @@ def _sequence_first(emit: Emitter, node: Recurrent) -> Recurrent:
 
 
 def _parts(emit: Emitter, node: Recurrent) -> list[Recurrent]:
-    """The node itself, or each of its directions alone where their activations differ."""
-    if len(set(node.activations)) == 1:
+    """The node itself, or each of its directions alone where they need it.
+
+    That is where activations differ, and where each direction has its own quantization.
+    """
+    if len(set(node.activations)) == 1 and not isinstance(node.weights, Quantized):
         return [node]
     return [_direction(emit, node, index) for index in range(len(node.reverse))]
 
@@ -89,12 +94,18 @@ def _direction(emit: Emitter, node: Recurrent, index: int) -> Recurrent:
     def take(name: str) -> str:
         return emit("Gather", name, emit.constant([index]), axis=0)
 
+    def take_weights(weights: str | Quantized) -> str | Quantized:
+        if isinstance(weights, str):
+            return take(weights)
+        zero_point = weights.zero_point and take(weights.zero_point)
+        return Quantized(take(weights.value), take(weights.scale), zero_point)
+
     return replace(
         node,
         reverse=(node.reverse[index],),
         activations=(node.activations[index],),
-        weights=take(node.weights),
-        recurrent_weights=take(node.recurrent_weights),
+        weights=take_weights(node.weights),
+        recurrent_weights=take_weights(node.recurrent_weights),
         bias=node.bias and take(node.bias),
         initial=tuple(name and take(name) for name in node.initial),
         peepholes=node.peepholes and take(node.peepholes),
@@ -126,8 +137,7 @@ def _project(emit: Emitter, node: Recurrent, bias: str | None) -> list[str]:
     """
     width = node.kind.gates * node.hidden
     count = len(node.reverse)
-    weights = emit("Transpose", node.weights, perm=[2, 0, 1])
-    product = emit("MatMul", node.x, emit.reshape(weights, [0, -1]))
+    product = _input_product(emit, node)
     directions = [
         emit.unsqueeze(_flipped(emit, node, part) if reverse else part, axis=1)
         for part, reverse in zip(
@@ -138,31 +148,54 @@ def _project(emit: Emitter, node: Recurrent, bias: str | None) -> list[str]:
     return emit.split(emit.concat(directions, axis=1), sizes, axis=3)
 
 
+def _input_product(emit: Emitter, node: Recurrent) -> str:
+    if isinstance(node.weights, Quantized):
+        return dynamic_matmul(emit, node.x, _matrix(emit, node, node.weights))
+    weights = emit("Transpose", node.weights, perm=[2, 0, 1])
+    return emit("MatMul", node.x, emit.reshape(weights, [0, -1]))
+
+
+def _matrix(emit: Emitter, node: Recurrent, weights: Quantized) -> Quantized:
+    """The quantized weights of one direction, without the dimension of the directions."""
+    return Quantized(
+        emit.reshape(weights.value, [-1, node.kind.gates * node.hidden]),
+        emit.reshape(weights.scale, [-1]),
+        weights.zero_point and emit.reshape(weights.zero_point, [-1]),
+    )
+
+
 def _flipped(emit: Emitter, node: Recurrent, value: str) -> str:
     return emit("Gather", value, emit.constant(np.arange(node.steps)[::-1]), axis=0)
 
 
 def _cell(emit: Emitter, node: Recurrent) -> tuple[Cell, str | None]:
     """What the steps need, and the bias of the projected input, ``[D * gates * H]``."""
-    count, hidden, gates = len(node.reverse), node.hidden, node.kind.gates
-    after = node.linear_before_reset
-    recurrent = emit("Transpose", node.recurrent_weights, perm=[0, 2, 1])
-    if count == 1:
-        recurrent = emit.reshape(recurrent, [hidden, gates * hidden])
     input_bias, hidden_bias = _biases(emit, node)
-    sizes = [gates * hidden] if after else [part * hidden for part in node.kind.inputs]
     cell = Cell(
         emit=emit,
-        hidden=hidden,
+        hidden=node.hidden,
         activations=node.activations[0],
         clip=node.clip,
-        recurrent=tuple(emit.split(recurrent, sizes, axis=1 if count == 1 else 2)),
-        linear_before_reset=after,
+        recurrent=_recurrent_products(emit, node),
+        linear_before_reset=node.linear_before_reset,
         bias=hidden_bias,
         peepholes=_peepholes(emit, node),
         input_forget=node.input_forget,
     )
     return cell, input_bias
+
+
+def _recurrent_products(emit: Emitter, node: Recurrent) -> tuple[Callable[[str], str], ...]:
+    if isinstance(node.recurrent_weights, Quantized):
+        matrix = _matrix(emit, node, node.recurrent_weights)
+        return (functools.partial(dynamic_matmul, emit, weights=matrix),)
+    hidden, gates = node.hidden, node.kind.gates
+    weights = emit("Transpose", node.recurrent_weights, perm=[0, 2, 1])
+    if len(node.reverse) == 1:
+        weights = emit.reshape(weights, [hidden, gates * hidden])
+    parts = (gates,) if node.linear_before_reset else node.kind.inputs
+    matrices = emit.split(weights, [part * hidden for part in parts], axis=-1)
+    return tuple(functools.partial(emit.matmul, matrix=matrix) for matrix in matrices)
 
 
 def _biases(emit: Emitter, node: Recurrent) -> tuple[str | None, str | None]:

@@ -1,8 +1,7 @@
 """One time step of LSTM, GRU and RNN in plain ONNX operators, and the activations they may use.
 
 All directions of a node take a step together: a state is ``[D, B, H]`` for `D` directions, a
-batch of `B` and `H` hidden units, and a state of None is all zeros. The recurrent weights are
-``[H, gates * H]`` for one direction, else ``[D, H, gates * H]``.
+batch of `B` and `H` hidden units, and a state of None is all zeros.
 """
 
 from __future__ import annotations
@@ -85,8 +84,9 @@ class Cell:
         As many as the operator has, for one direction.
     clip : float or None
         Limit of what goes into an activation.
-    recurrent : tuple of str
-        Recurrent weights; GRU's are in two parts unless `linear_before_reset` is set.
+    recurrent : tuple of callable
+        Multiply a state by the recurrent weights; GRU's are in two parts unless
+        `linear_before_reset` is set.
     linear_before_reset : bool
         GRU: the reset gate works on the product, not on the state.
     bias : str or None
@@ -101,7 +101,7 @@ class Cell:
     hidden: int
     activations: tuple[Activation, ...]
     clip: float | None
-    recurrent: tuple[str, ...]
+    recurrent: tuple[Callable[[str], str], ...]
     linear_before_reset: bool = False
     bias: str | None = None
     peepholes: tuple[str, ...] = ()
@@ -109,7 +109,7 @@ class Cell:
 
     def recur(self, x: str, state: str | None, part: int = 0) -> str:
         """`x` plus the state times the recurrent weights."""
-        product = None if state is None else self.emit("MatMul", state, self.recurrent[part])
+        product = None if state is None else self.recurrent[part](state)
         return self.emit.add(x, product)
 
     def activate(self, index: int, x: str) -> str:
@@ -168,7 +168,7 @@ def _gru_reset_after(cell: Cell, inputs: tuple[str, ...], hidden: str | None) ->
     emit, (into_gates, into_hidden) = cell.emit, inputs
     recurrent = cell.bias
     if hidden is not None:
-        product = emit("MatMul", hidden, cell.recurrent[0])
+        product = cell.recurrent[0](hidden)
         to_gates, to_hidden = emit.split(product, [2 * cell.hidden, cell.hidden], axis=2)
         into_gates = emit("Add", into_gates, to_gates)
         recurrent = emit.add(to_hidden, cell.bias)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +10,8 @@ import numpy as np
 import onnx
 
 from tvm_byoc_kit.errors import ModelError
-from tvm_byoc_kit.frontends.onnx.graph_tools import Scope, describe
+from tvm_byoc_kit.frontends.onnx.graph_tools import MAIN_DOMAINS, Scope, describe
+from tvm_byoc_kit.frontends.onnx.rewrites.quantization import Quantized
 from tvm_byoc_kit.frontends.onnx.rewrites.recurrent_cells import (
     ACTIVATIONS,
     KINDS,
@@ -19,7 +20,7 @@ from tvm_byoc_kit.frontends.onnx.rewrites.recurrent_cells import (
     State,
 )
 
-__all__ = ["Recurrent", "parse"]
+__all__ = ["OPERATORS", "Recurrent", "parse"]
 
 
 @dataclass(frozen=True)
@@ -38,15 +39,23 @@ class Recurrent:
     input_forget: bool
     linear_before_reset: bool
     x: str
-    weights: str
-    recurrent_weights: str
+    weights: str | Quantized
+    recurrent_weights: str | Quantized
     bias: str | None
     lengths: str | None
     initial: State
     peepholes: str | None
 
 
-_INPUTS = ("x", "weights", "recurrent", "bias", "lengths", "initial_h", "initial_c", "peepholes")
+OPERATORS = {
+    **{(domain, name): kind for name, kind in KINDS.items() for domain in MAIN_DOMAINS},
+    ("com.microsoft", "DynamicQuantizeLSTM"): KINDS["LSTM"],
+}
+
+_INPUTS = (
+    *("x", "weights", "recurrent", "bias", "lengths", "initial_h", "initial_c", "peepholes"),
+    *("weights_scale", "weights_zero_point", "recurrent_scale", "recurrent_zero_point"),
+)
 
 _REVERSE = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
 
@@ -63,7 +72,7 @@ def parse(node: onnx.NodeProto, scope: Scope, graph_inputs: list[onnx.ValueInfoP
     ModelError
         For a sequence length that is not known, and for what the standard does not have.
     """
-    kind = KINDS[node.op_type]
+    kind = OPERATORS[node.domain, node.op_type]
     given: dict[str, str | None] = dict.fromkeys(_INPUTS)
     given.update({name: value or None for name, value in zip(_INPUTS, node.input, strict=False)})
     said = {attr.name: onnx.helper.get_attribute_value(attr) for attr in node.attribute}
@@ -86,8 +95,8 @@ def parse(node: onnx.NodeProto, scope: Scope, graph_inputs: list[onnx.ValueInfoP
         input_forget=bool(said.get("input_forget", 0)),
         linear_before_reset=bool(said.get("linear_before_reset", 0)),
         x=node.input[0],
-        weights=node.input[1],
-        recurrent_weights=node.input[2],
+        weights=_weights(given, "weights"),
+        recurrent_weights=_weights(given, "recurrent"),
         bias=_unless_zero(given["bias"], scope),
         lengths=_unless_full(node, given["lengths"], scope, steps),
         initial=tuple(
@@ -95,6 +104,13 @@ def parse(node: onnx.NodeProto, scope: Scope, graph_inputs: list[onnx.ValueInfoP
         ),
         peepholes=_unless_zero(given["peepholes"], scope),
     )
+
+
+def _weights(given: Mapping[str, str | None], name: str) -> str | Quantized:
+    value, scale = given[name], given[f"{name}_scale"]
+    if scale is None:
+        return str(value)
+    return Quantized(str(value), scale, given[f"{name}_zero_point"])
 
 
 def _steps(
@@ -136,14 +152,15 @@ def _hidden(node: onnx.NodeProto, scope: Scope, said: dict[str, Any]) -> int:
 
 
 def _dtype(node: onnx.NodeProto, scope: Scope) -> int:
-    dtype = next(filter(None, map(scope.dtype, node.input[:3])), None)
+    candidates = (node.input[0], *node.input[3:4])  # weights may be quantized
+    dtype = next(filter(None, map(scope.dtype, candidates)), None)
     return dtype or onnx.TensorProto.FLOAT
 
 
 def _activations(
     node: onnx.NodeProto, scope: Scope, said: dict[str, Any], directions: int
 ) -> tuple[tuple[Activation, ...], ...]:
-    defaults = KINDS[node.op_type].activations
+    defaults = OPERATORS[node.domain, node.op_type].activations
     names = [name.decode() for name in said.get("activations", ())] or [*defaults] * directions
     if len(names) < len(defaults) * directions:
         raise _refusal(
