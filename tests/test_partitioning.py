@@ -183,7 +183,7 @@ def test_what_upstream_cannot_merge_gives_the_right_numbers(
     mod: tvm.IRModule, reference: Any, inputs: Any, obstacle: str
 ) -> None:
     with pytest.warns(UserWarning, match=obstacle):
-        exe = byoc.compile(mod, "example_npu")
+        exe = byoc.compile(mod, "example_npu", prepare=False)
     np.testing.assert_allclose(exe(*inputs), reference(*inputs), rtol=1e-5)
 
 
@@ -290,8 +290,9 @@ def test_the_module_given_is_not_changed(two_outputs: tvm.IRModule) -> None:
 
 def test_a_partition_keeps_the_model(two_outputs: tvm.IRModule) -> None:
     model = byoc.load_model(two_outputs)
-    parts = quiet_partition(model)
-    assert parts.model is model
+    assert quiet_partition(model, prepare=False).model is model
+    prepared = byoc.prepare(model, "example_npu")
+    assert quiet_partition(prepared).model is prepared
     assert parts.backend is byoc.get_backend("example_npu")
 
 

@@ -7,7 +7,7 @@ import tvm
 import tvm.relax
 
 import tvm_byoc_kit as byoc
-from tvm_byoc_kit.preparation import prepare
+from tvm_byoc_kit.preparation import tidy
 
 
 def ops(mod: tvm.IRModule) -> list[str]:
@@ -42,13 +42,13 @@ BODIES = {"transposed_weight": transposed_weight, "dead_op": dead_op}
 def test_a_permuted_weight_is_computed_once() -> None:
     mod = module("transposed_weight")
     assert ops(mod) == ["relax.permute_dims", "relax.matmul"]
-    assert ops(prepare(mod)) == ["relax.matmul"]
+    assert ops(tidy(mod)) == ["relax.matmul"]
     x = np.random.default_rng(0).standard_normal((2, 3)).astype("float32")
     expected = x @ np.arange(12, dtype="float32").reshape(4, 3).T
     # Sums of three float32 products, added in another order.
-    np.testing.assert_allclose(byoc.compile(prepare(mod), "llvm")(x), expected, rtol=1e-5)
+    np.testing.assert_allclose(byoc.compile(tidy(mod), "llvm")(x), expected, rtol=1e-5)
 
 
 def test_an_op_that_nothing_reads_is_dropped() -> None:
     assert ops(module("dead_op")) == ["relax.zeros_like", "relax.nn.relu"]
-    assert ops(prepare(module("dead_op"))) == ["relax.nn.relu"]
+    assert ops(tidy(module("dead_op"))) == ["relax.nn.relu"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from tvm_byoc_kit.errors import ModelError, OptionError
@@ -216,7 +216,9 @@ def _resolve(exe: Executable, reference: Any) -> Reference:
 def _host_build(model: ImportedModel) -> Reference:
     from tvm_byoc_kit.building import compile as compile_model
 
-    return Reference("TVM's host build", compile_model(model, "llvm").run)
+    # The module before `prepare`, as it is: what `prepare` did is to be checked too.
+    original = replace(model, mod=model.unprepared or model.mod)
+    return Reference("TVM's host build", compile_model(original, "llvm", prepare=False).run)
 
 
 def _compare(name: str, got: np.ndarray, expected: Any, tolerance: Tolerance | None) -> OutputCheck:
