@@ -187,7 +187,7 @@ def _scale_transposed(mac: Any, weight: np.ndarray, scale: np.ndarray) -> np.nda
     grouped = grouped.reshape(groups, inputs // groups, outputs, *window)
     factor = scale.reshape(groups, 1, outputs, *(1 for _ in window))
     scaled = np.asarray(grouped * factor).reshape(inputs, outputs, *window)
-    return scaled.transpose(np.argsort(order))
+    return np.asarray(scaled.transpose(np.argsort(order)))
 
 
 def _scale_matmul(_mac: Any, weight: np.ndarray, scale: np.ndarray) -> np.ndarray | None:

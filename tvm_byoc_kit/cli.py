@@ -101,11 +101,14 @@ def partition(
     backend: BackendName = "example_npu",
     shape: Shapes = None,
     script: Annotated[bool, typer.Option(help="Print the partitioned module too.")] = False,
+    explain: Annotated[
+        bool, typer.Option(help="Print what each pass did to the model beforehand.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """What the backend would take over; nothing is compiled.
 
-    Example: `tvm-byoc partition model.onnx --backend tensorrt --shape input:1,3,224,224`
+    Example: `tvm-byoc partition model.onnx --backend tensorrt --shape input:1,3,224,224 --explain`
     """
     import tvm_byoc_kit as byoc
 
@@ -114,12 +117,16 @@ def partition(
         parts = byoc.partition(_load_model(model, shape), backend)
         coverage = parts.coverage
     facts = {"model": str(model), "backend": parts.backend.name} | coverage.to_dict()
+    report = parts.model.report
+    facts["prepare"] = report.to_dict() if report else None
     if script:
         facts["script"] = parts.mod.script()
 
     def show() -> None:
         if script:
             console.print(facts["script"], markup=False)
+        if explain:
+            console.print(str(report), markup=False)
         console.print(str(coverage), markup=False)
 
     _show(console, as_json, facts, show)

@@ -108,7 +108,7 @@ def _evaluated(argument: Any, scope: Scope) -> Any:
         return None if any(item is None for item in items) else items
     if isinstance(argument, relax.ShapeExpr):
         sizes = [getattr(dim, "value", None) for dim in argument.values]
-        return None if None in sizes else tuple(map(int, filter(None.__ne__, sizes)))
+        return None if None in sizes else tuple(int(size or 0) for size in sizes)
     if isinstance(argument, (IntImm, FloatImm)):
         return np.asarray(argument.value, _dtype(argument.ty))
     return None
@@ -176,7 +176,7 @@ def _fold_with_tvm(call: Any, scope: Scope) -> Any:
         builder.emit_func_output(result)
     try:
         folded = relax.transform.FoldConstant()(builder.get())
-    except Exception as error:  # a legalization of TVM's may raise anything
+    except Exception as error:  # noqa: BLE001 - a legalization of TVM's may raise anything
         scope.notes[f"{op_name(call)} cannot be computed: {type(error).__name__}"] += 1
         return None
     body = folded["main"].body
@@ -284,7 +284,7 @@ def _reshape(call: Any, x: Array, *_shape: Any) -> Any:
 
 
 def _broadcast_to(call: Any, x: Array, *_shape: Any) -> Any:
-    return np.broadcast_to(x, _shape_of(call.ty))
+    return np.broadcast_to(x, _shape_of(call.ty) or ())
 
 
 def _concat(call: Any, parts: list[Array]) -> Any:
@@ -302,7 +302,7 @@ def _split(call: Any, x: Array) -> Any:
 
 
 def _strided_slice(
-    call: Any, x: Array, axes: list[int], begin: list[int], end: list[int], *strides: list[int]
+    _call: Any, x: Array, axes: list[int], begin: list[int], end: list[int], *strides: list[int]
 ) -> Any:
     index = [slice(None)] * x.ndim
     steps = strides[0] if strides else [1] * len(axes)
@@ -332,9 +332,8 @@ def _gather_elements(call: Any, x: Array, indices: Array) -> Any:
 
 
 def _repeat(call: Any, x: Array) -> Any:
-    return np.repeat(
-        x, int(call.attrs.repeats), None if call.attrs.axis is None else int(call.attrs.axis)
-    )
+    axis = None if call.attrs.axis is None else int(call.attrs.axis)
+    return np.repeat(x, int(call.attrs.repeats), axis)
 
 
 def _full(value: int | None) -> Any:

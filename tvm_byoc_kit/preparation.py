@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from tvm_byoc_kit.backend import Backend, get_backend
-from tvm_byoc_kit.errors import ModelError, OptionError
+from tvm_byoc_kit.errors import OptionError
 from tvm_byoc_kit.model import ImportedModel, as_model
 from tvm_byoc_kit.prepare_report import PassReport, PrepareReport, count_ops
 from tvm_byoc_kit.signature import function_signature
@@ -87,7 +87,9 @@ def prepare(
     _check_symbols(imported, symbols or {})
     settings = Settings(imported.entry, chosen, symbols)
     mod, passes = _run(imported.mod, PASSES, settings)
-    report = PrepareReport(passes, chosen.name if chosen else None)
+    earlier = imported.report.passes if imported.report else ()
+    at_import = tuple(item for item in earlier if item.at_import)
+    report = PrepareReport((*at_import, *passes), chosen.name if chosen else None)
     inputs, outputs = _signature(mod, imported)
     return replace(
         imported,
@@ -99,7 +101,7 @@ def prepare(
     )
 
 
-def tidy(mod: IRModule, entry: str = "main") -> IRModule:
+def tidy(mod: IRModule, entry: str = "main") -> tuple[IRModule, PrepareReport]:
     """The passes that frontends run on what they import: those of `PASSES` with ``at_import``.
 
     Parameters
@@ -110,7 +112,8 @@ def tidy(mod: IRModule, entry: str = "main") -> IRModule:
         The function to run.
     """
     chosen = tuple(item for item in PASSES if item.at_import)
-    return _run(mod, chosen, Settings(entry))[0]
+    mod, passes = _run(mod, chosen, Settings(entry))
+    return mod, PrepareReport(tuple(replace(item, at_import=True) for item in passes))
 
 
 def _run(
@@ -124,20 +127,14 @@ def _run(
         skipped = ""
         try:
             mod = item.run(mod, settings, notes)
-        except _SkippedError as error:
-            skipped = str(error)
-        except Exception as error:  # a pass of TVM's may raise anything; the module is as before
-            skipped = f"TVM cannot: {_last_line(error)}"
+        except Exception as error:  # noqa: BLE001 - TVM may raise anything; `mod` is as before
+            skipped = f"{type(error).__name__}: {_last_line(error)}"
         seconds = time.process_time() - start
         after = count_ops(mod)
         lines = tuple(note if n == 1 else f"{note}, {n} times" for note, n in notes.items())
         reports.append(PassReport(item.name, before, after, seconds, lines, skipped))
         before = after
     return mod, tuple(reports)
-
-
-class _SkippedError(Exception):
-    """A pass that does not apply; its text is the reason."""
 
 
 def _last_line(error: Exception) -> str:

@@ -29,7 +29,9 @@ class PassReport:
     notes : tuple of str
         What the pass left alone, and why.
     skipped : str
-        Why it was not run, or its result not taken; empty when it was.
+        The error that it ended with, the module left as it was; empty when there was none.
+    at_import : bool
+        Whether it was the importer that ran it.
     """
 
     name: str
@@ -38,6 +40,7 @@ class PassReport:
     seconds: float
     notes: tuple[str, ...] = ()
     skipped: str = ""
+    at_import: bool = False
 
     @property
     def changes(self) -> dict[str, int]:
@@ -56,12 +59,13 @@ class PassReport:
             "seconds": self.seconds,
             "notes": list(self.notes),
             "skipped": self.skipped,
+            "at_import": self.at_import,
         }
 
 
 @dataclass(frozen=True)
 class PrepareReport:
-    """All passes, in their order.
+    """All passes, in their order; those at import come first.
 
     Parameters
     ----------
@@ -108,7 +112,8 @@ def _line(item: PassReport) -> str:
     parts = [f"{name.removeprefix('relax.')} {n:+d}" for name, n in item.changes.items()]
     parts += [f"({note})" for note in item.notes]
     parts += [f"skipped: {item.skipped}"] if item.skipped else []
-    return f"  {item.seconds:6.3f} s  {item.name:<22} {', '.join(parts)}"
+    name = f"{item.name} (import)" if item.at_import else item.name
+    return f"  {item.seconds:6.3f} s  {name:<23} {', '.join(parts)}"
 
 
 def count_ops(mod: IRModule) -> Counter[str]:

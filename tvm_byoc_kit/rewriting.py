@@ -161,17 +161,17 @@ def static_shape(expr: Any) -> tuple[int, ...] | None:
     if values is None:
         return None
     sizes = [getattr(dim, "value", None) for dim in values]
-    return None if None in sizes else tuple(int(size) for size in sizes)
+    return None if None in sizes else tuple(int(size or 0) for size in sizes)
 
 
 def same_shape(first: Any, second: Any) -> bool:
     """Whether two tensors have the same known shape; symbols count when they are the same."""
     from tvm_ffi import structural_equal
 
-    shapes = [getattr(expr.ty, "shape", None) for expr in (first, second)]
-    if any(getattr(shape, "values", None) is None for shape in shapes):
+    one, other = (getattr(expr.ty, "shape", None) for expr in (first, second))
+    if not hasattr(one, "values") or not hasattr(other, "values"):
         return False
-    return bool(structural_equal(*shapes))
+    return bool(structural_equal(one, other))
 
 
 # NumPy's own dtypes; constants of others (bfloat16, float8) are left to TVM.

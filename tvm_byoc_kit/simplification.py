@@ -7,6 +7,7 @@ backend apart, or is an op that its patterns do not have. Every rule gives the s
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,7 +23,6 @@ from tvm_byoc_kit.rewriting import (
 
 if TYPE_CHECKING:
     from collections import Counter
-    from collections.abc import Callable
 
     from tvm import IRModule
 
@@ -308,13 +308,9 @@ def _reduce_stack(op: str) -> Rule:
         rank = int(stack.ty.ndim)
         if [int(axis) % rank for axis in axes] != [int(stack.attrs.axis or 0) % rank]:
             return None
-        first, *others = scope.value(stack.args[0]).fields
+        parts = scope.value(stack.args[0]).fields
         combine = getattr(relax.op, op)
-        for other in others:
-            first = (
-                combine(first, other) if other is others[-1] else scope.emit(combine(first, other))
-            )
-        return first
+        return functools.reduce(lambda x, y: scope.emit(combine(x, y)), parts)
 
     return rule
 

@@ -45,12 +45,13 @@ def import_onnx(
     from tvm_byoc_kit.frontends.onnx.scan import check_operators
     from tvm_byoc_kit.frontends.onnx.shapes import fix_shapes, write_shapes
     from tvm_byoc_kit.frontends.onnx.simplification import simplify_model
-    from tvm_byoc_kit.frontends.onnx.structure import check_structure
+    from tvm_byoc_kit.frontends.onnx.structure import check_nodes, check_structure
 
     model = read(source)
     check_structure(model.proto)
     outputs = [value.name for value in model.proto.graph.output]
     check_operators(model.proto, model.name)
+    check_nodes(model.proto)
     fixed = fix_shapes(model.proto, shapes or {}, model.name)
     edited = upgrade(model.proto) + inline_functions(model.proto)
     check_operators(model.proto, model.name)  # the functions' bodies too
@@ -61,7 +62,7 @@ def import_onnx(
     mod = convert(model.proto, fixed, model.name, simplified=simplified)
     mod = finish_import(mod, used)
     check_types(mod, model.proto, model.name)
-    mod = tidy(mod)
+    mod, report = tidy(mod)
     ins, outs = function_signature(mod, "main", outputs)
     runtime = _OnnxRuntime(model.path if model.given is None else model.given, model.name)
     run = functools.partial(runtime, [spec.name for spec in ins], outputs)
@@ -72,6 +73,7 @@ def import_onnx(
         source="onnx",
         origin=str(model.path or source.graph.name),  # type: ignore[union-attr]
         reference=Reference("onnxruntime", run) if probe("onnxruntime") else None,
+        report=report,
     )
 
 
