@@ -94,8 +94,8 @@ def load_model(
         For ONNX: whether onnxsim simplifies the model first. It runs in another process, its result
         is compared with the original in ONNX Runtime, and what fails is imported as it was, with a
         warning. ``auto``: where both packages are installed, all shapes are fixed, the weights
-        are below 512 MiB, and there is something to fold (computed shapes, branches, nodes that
-        read constants alone).
+        are below 512 MiB, and something that depends on shapes is left that the kit's own folding
+        does not compute, or TVM does not take the model as it is.
     dynamic_shapes : optional
         For an ``nn.Module``: passed to ``torch.export.export``.
     entry : str, optional

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import re
 import warnings
 from collections.abc import Iterator, Mapping
 from itertools import islice
@@ -20,10 +21,14 @@ from tvm_byoc_kit.frontends.onnx.shapes import Shape
 if TYPE_CHECKING:
     from tvm import IRModule
 
-__all__ = ["check_types", "convert"]
+__all__ = ["ConversionError", "check_types", "convert"]
 
 _SHOWN_CHARACTERS = 400
 _SHOWN_NODES = 5
+
+# How TVM's messages show an operator, and what they show in place of a constant.
+_OPERATOR = re.compile(r"In ir\.Op\(span=.*?name=\"([\w.]+)\".*?support_level=\d+\), ")
+_METADATA = "# Metadata omitted. Use show_meta=True in script() method to show it. "
 
 # Messages of TVM's importer, and of what it calls, that do not say what is wrong.
 _EXPLANATIONS = (
@@ -35,6 +40,10 @@ _EXPLANATIONS = (
 )
 
 
+class ConversionError(ModelError):
+    """What TVM cannot import as it stands; simplified it may be another matter."""
+
+
 def convert(
     model: onnx.ModelProto, shapes: Mapping[str, Shape], origin: str, *, simplified: bool
 ) -> IRModule:
@@ -42,7 +51,7 @@ def convert(
 
     Raises
     ------
-    ModelError
+    ConversionError
         Naming the node that could not be imported, its inputs and their shapes.
     """
     from tvm.relax.frontend.onnx import from_onnx
@@ -56,7 +65,7 @@ def convert(
                 sanitize_input_names=False,
             )
     except Exception as error:  # the importer raises whatever its converters do
-        raise ModelError(_explain(model, error, origin, simplified=simplified)) from error
+        raise ConversionError(_explain(model, error, origin, simplified=simplified)) from error
 
 
 @contextlib.contextmanager
@@ -82,7 +91,8 @@ def _with_symbols(shapes: Mapping[str, Shape]) -> dict[str, list[Any]]:
 
 def _explain(model: onnx.ModelProto, error: Exception, origin: str, *, simplified: bool) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    reason = f"{type(error).__name__}: {lines[-1] if lines else 'no message'}"
+    line = _OPERATOR.sub(r"\1: ", lines[-1]).replace(_METADATA, "") if lines else "no message"
+    reason = f"{type(error).__name__}: {line.rstrip('.')}"
     for part, explanation in _EXPLANATIONS:
         if part in reason:
             reason = f"{explanation} ({reason})"
@@ -93,7 +103,7 @@ def _explain(model: onnx.ModelProto, error: Exception, origin: str, *, simplifie
     defect = _defect(model)
     if defect:
         return f"{text}. The model is not valid ONNX: {defect}"
-    if simplified:
+    if simplified or node is None:
         return text
     return (
         f"{text}. Simplifying the model with fixed input shapes may help: "
@@ -135,7 +145,7 @@ def check_types(mod: IRModule, model: onnx.ModelProto, origin: str) -> None:
 
     Raises
     ------
-    ModelError
+    ConversionError
         Naming the first Relax operator, and the ONNX nodes whose results have no known shape.
     """
     from tvm.relax import transform
@@ -151,7 +161,7 @@ def check_types(mod: IRModule, model: onnx.ModelProto, origin: str) -> None:
         "; ".join(islice(_unknown_nodes(model), _SHOWN_NODES))
         or "none that onnx's shape inference finds"
     )
-    raise ModelError(
+    raise ConversionError(
         f"{origin} computes a shape when it runs that {operator} must know when it is built. "
         f"ONNX nodes whose results have no known shape: {nodes}. Fix the input shapes and simplify "
         "the model (load_model(..., shapes=..., simplify=True)), or cut it before these nodes"

@@ -9,8 +9,18 @@ from typing import Any
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
+from onnx.external_data_helper import uses_external_data
 
-__all__ = ["Names", "Replacement", "Scope", "describe", "op_label", "replace_nodes", "scopes"]
+__all__ = [
+    "Names",
+    "Replacement",
+    "Scope",
+    "attributes_of",
+    "describe",
+    "op_label",
+    "replace_nodes",
+    "scopes",
+]
 
 MAIN_DOMAINS = ("", "ai.onnx")
 
@@ -57,6 +67,7 @@ class Scope:
     _tensors: dict[str, onnx.TensorProto] = field(default_factory=dict, repr=False)
     _constants: dict[str, onnx.NodeProto] = field(default_factory=dict, repr=False)
     _types: dict[str, onnx.TypeProto.Tensor] = field(default_factory=dict, repr=False)
+    _producers: dict[str, onnx.NodeProto] = field(default_factory=dict, repr=False)
     _own: set[str] = field(default_factory=set, repr=False)
 
     def __post_init__(self) -> None:
@@ -68,8 +79,13 @@ class Scope:
         for node in graph.node:
             if node.op_type == "Constant" and node.domain in MAIN_DOMAINS:
                 self._constants[node.output[0]] = node
-            self._own.update(node.output)
+            self._producers.update(dict.fromkeys(node.output, node))
+        self._own.update(self._producers)
         self._own.update(self._tensors, (value.name for value in graph.input))
+
+    def defines(self, name: str) -> bool:
+        """Whether this graph, or one around it, gives a value of this name."""
+        return name in self._own or (self.outer is not None and self.outer.defines(name))
 
     def constant(self, name: str) -> np.ndarray | None:
         """The value of an initializer or Constant node; None for anything else.
@@ -77,6 +93,8 @@ class Scope:
         String constants are arrays of objects.
         """
         if name in self._tensors:
+            if uses_external_data(self._tensors[name]):
+                return None  # not loaded yet
             value: np.ndarray = numpy_helper.to_array(self._tensors[name])
             return value
         if name in self._constants:
@@ -123,6 +141,14 @@ class Scope:
         if self.outer is not None and name not in self._own:
             return self.outer.dtype(name)
         return 0
+
+    def producer(self, name: str) -> onnx.NodeProto | None:
+        """The node that gives `name`, in this graph or one around it."""
+        if name in self._producers:
+            return self._producers[name]
+        if self.outer is not None and name not in self._own:
+            return self.outer.producer(name)
+        return None
 
     def consumers(self, name: str) -> list[onnx.NodeProto]:
         """Nodes of this graph that read `name`; bodies within them are not searched."""
@@ -234,6 +260,11 @@ def replace_nodes(
             scope.graph.node.extend(nodes)
             count += changed
     return count
+
+
+def attributes_of(node: onnx.NodeProto) -> dict[str, Any]:
+    """The node's attributes by name; strings are bytes."""
+    return {item.name: helper.get_attribute_value(item) for item in node.attribute}
 
 
 def op_label(node: onnx.NodeProto) -> str:

@@ -36,42 +36,19 @@ def import_onnx(
     missing = probe("onnx")
     if not missing:
         raise ModelError(f"ONNX models need the onnx package: {missing.remedy}")
-    # These import onnx.
-    from tvm_byoc_kit.frontends.onnx.conversion import check_types, convert
-    from tvm_byoc_kit.frontends.onnx.reading import read
-    from tvm_byoc_kit.frontends.onnx.rewrites import apply_rewrites, finish_import
-    from tvm_byoc_kit.frontends.onnx.rewrites.functions import inline_functions
-    from tvm_byoc_kit.frontends.onnx.rewrites.versions import upgrade
-    from tvm_byoc_kit.frontends.onnx.scan import check_operators
-    from tvm_byoc_kit.frontends.onnx.shapes import fix_shapes, write_shapes
-    from tvm_byoc_kit.frontends.onnx.simplification import simplify_model
-    from tvm_byoc_kit.frontends.onnx.structure import check_nodes, check_structure
+    from tvm_byoc_kit.frontends.onnx.pipeline import import_module  # imports onnx
 
-    model = read(source)
-    check_structure(model.proto)
-    outputs = [value.name for value in model.proto.graph.output]
-    check_operators(model.proto, model.name)
-    check_nodes(model.proto)
-    fixed = fix_shapes(model.proto, shapes or {}, model.name)
-    edited = upgrade(model.proto) + inline_functions(model.proto)
-    check_operators(model.proto, model.name)  # the functions' bodies too
-    simplified = simplify_model(model, fixed, simplify, edited=bool(edited))
-    write_shapes(model.proto, fixed)
-    model.load_weights()
-    used = apply_rewrites(model.proto)
-    mod = convert(model.proto, fixed, model.name, simplified=simplified)
-    mod = finish_import(mod, used)
-    check_types(mod, model.proto, model.name)
+    model, mod, outputs = import_module(source, shapes or {}, simplify)
     mod, report = tidy(mod)
     ins, outs = function_signature(mod, "main", outputs)
-    runtime = _OnnxRuntime(model.path if model.given is None else model.given, model.name)
+    runtime = _OnnxRuntime(model.original, model.name)
     run = functools.partial(runtime, [spec.name for spec in ins], outputs)
     return ImportedModel(
         mod,
         ins,
         outs,
         source="onnx",
-        origin=str(model.path or source.graph.name),  # type: ignore[union-attr]
+        origin=str(model.path or model.proto.graph.name),
         reference=Reference("onnxruntime", run) if probe("onnxruntime") else None,
         report=report,
     )

@@ -44,6 +44,11 @@ class ModelSource:
     given: onnx.ModelProto | None
     name: str
 
+    @property
+    def original(self) -> Path | onnx.ModelProto:
+        """The model as it was given, for ONNX Runtime."""
+        return self.path or self.given or self.proto
+
     def load_weights(self) -> None:
         """Read the tensors that lie in other files into `proto`."""
         if self.path is None or not any(map(uses_external_data, all_tensors(self.proto))):

@@ -152,7 +152,7 @@ def _demand(
 def _example(value: onnx.ValueInfoProto, symbolic: bool) -> Shape:
     declared = _declared(value)
     if declared is None:
-        return (1, 3, 224, 224)
+        return ("batch" if symbolic else 1, 3, 224, 224)
     size = {4: 224, 5: 32}.get(len(declared), 128)
     example: list[int | str] = []
     for axis, dim in enumerate(declared):

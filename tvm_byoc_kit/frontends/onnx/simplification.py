@@ -1,9 +1,9 @@
 """Simplification by onnxsim: in a child process, and only where the result is the same model.
 
 With ``simplify="auto"`` a model is simplified when onnxsim and onnxruntime are installed, every
-input shape is fixed, the weights are below :data:`AUTO_BYTES`, and there is something to fold:
-a shape that is computed, a branch, or a node that reads constants alone. Import takes the
-same path either way, so what onnxsim cannot do costs a warning and no more.
+input shape is fixed, the weights are below :data:`AUTO_BYTES`, and either something is left that
+depends on shapes and that the kit's own folding (rewrites/fold.py) does not compute, or
+TVM does not take the model as it is. What onnxsim cannot do costs a warning and no more.
 """
 
 from __future__ import annotations
@@ -24,11 +24,13 @@ from tvm_byoc_kit.availability import probe
 from tvm_byoc_kit.errors import ModelError
 from tvm_byoc_kit.frontends.onnx.graph_tools import scopes
 from tvm_byoc_kit.frontends.onnx.reading import ModelSource, weight_bytes
+from tvm_byoc_kit.frontends.onnx.rewrites.constants import rewrite as write_constants
+from tvm_byoc_kit.frontends.onnx.rewrites.fold import rewrite as fold
 from tvm_byoc_kit.frontends.onnx.scan import unsupported_operators
 from tvm_byoc_kit.frontends.onnx.shapes import Shape, is_static
 from tvm_byoc_kit.frontends.onnx.structure import check_structure
 
-__all__ = ["AUTO_BYTES", "TIMEOUT_S", "Simplify", "simplify_model", "worth_simplifying"]
+__all__ = ["AUTO_BYTES", "TIMEOUT_S", "Simplifier", "Simplify"]
 
 Simplify = Literal["auto"] | bool
 
@@ -38,68 +40,82 @@ TIMEOUT_S = 300.0
 _INLINE_BYTES = 2**31 - 2**24
 
 _CHILD = Path(__file__).with_name("simplify_child.py")
-# Sizes and conditions that are known once the inputs' shapes are.
+# Sizes and conditions, some of which onnxsim finds out where the kit's own folding does not.
 _FOLDABLE = {"Shape", "Size", "If", "Loop", "ConstantOfShape", "Range", "NonZero", "EyeLike"}
 
 
-def simplify_model(
-    source: ModelSource, shapes: Mapping[str, Shape], choice: Simplify, *, edited: bool
-) -> bool:
-    """Replace `source.proto` by what onnxsim makes of it, or leave it and warn why.
-
-    Gives whether it was replaced.
+class Simplifier:
+    """Decides about simplification, and does it.
 
     Parameters
     ----------
-    source : ModelSource
-    shapes : mapping of name to shape
-        Of every input.
     choice : "auto", True or False
         True simplifies without regard to size and use, and also with open dimensions.
-    edited : bool
-        Whether `source.proto` is no longer what `source.path` holds.
 
     Raises
     ------
     ModelError
-        When `choice` is True and onnxsim or onnxruntime is not installed.
+        When `choice` is something else, or True and onnxsim or onnxruntime is not installed.
     """
-    if choice not in ("auto", True, False):
-        raise ModelError(f"simplify is {choice!r}; expected 'auto', True or False")
-    if choice is False or not _possible(choice):
-        return False
-    static = is_static(shapes)
-    if choice == "auto" and not (
-        static and weight_bytes(source.proto) <= AUTO_BYTES and worth_simplifying(source.proto)
-    ):
-        return False
-    with tempfile.TemporaryDirectory(prefix="tvm_byoc_kit_") as folder:
-        refusal = _simplify(source, shapes, Path(folder), edited=edited)
-    if refusal:
-        warnings.warn(
-            f"{source.name} is imported as it is, not simplified: {refusal}", stacklevel=2
-        )
-    return not refusal
+
+    def __init__(self, choice: Simplify) -> None:
+        if choice not in ("auto", True, False):
+            raise ModelError(f"simplify is {choice!r}; expected 'auto', True or False")
+        self._choice = choice
+        missing = [status for status in map(probe, ("onnxsim", "onnxruntime")) if not status]
+        if missing and choice is True:
+            remedies = "; ".join(status.remedy for status in missing)
+            raise ModelError(
+                f"simplify=True needs onnxsim, and onnxruntime to check it: {remedies}"
+            )
+        self._possible = choice is not False and not missing
+
+    def wants(self, source: ModelSource, shapes: Mapping[str, Shape]) -> bool:
+        """Whether to simplify before the import is tried; folds what the kit can fold first."""
+        if not self._possible or self._choice is True:
+            return self._possible
+        return self._fits(source, shapes) and _folds_more(source)
+
+    def may_help(self, source: ModelSource, shapes: Mapping[str, Shape]) -> bool:
+        """Whether to simplify a model that could not be imported as it is."""
+        several = len(source.proto.graph.node) > 1
+        return self._possible and several and self._fits(source, shapes)
+
+    def _fits(self, source: ModelSource, shapes: Mapping[str, Shape]) -> bool:
+        return is_static(shapes) and weight_bytes(source.proto) <= AUTO_BYTES
+
+    def run(self, source: ModelSource, shapes: Mapping[str, Shape], *, edited: bool) -> bool:
+        """Replace `source.proto` by what onnxsim makes of it, or leave it and warn why.
+
+        Parameters
+        ----------
+        source : ModelSource
+        shapes : mapping of name to shape
+            Of every input.
+        edited : bool
+            Whether `source.proto` is another model than the one that `source.path` holds.
+
+        Returns
+        -------
+        bool
+            Whether it was replaced.
+        """
+        with tempfile.TemporaryDirectory(prefix="tvm_byoc_kit_") as folder:
+            refusal = _simplify(source, shapes, Path(folder), edited=edited)
+        if refusal:
+            warnings.warn(
+                f"{source.name} is imported as it is, not simplified: {refusal}", stacklevel=2
+            )
+        return not refusal
 
 
-def _possible(choice: Simplify) -> bool:
-    missing = [status for status in map(probe, ("onnxsim", "onnxruntime")) if not status]
-    if missing and choice is True:
-        remedies = "; ".join(status.remedy for status in missing)
-        raise ModelError(f"simplify=True needs onnxsim, and onnxruntime to check it: {remedies}")
-    return not missing
-
-
-def worth_simplifying(model: onnx.ModelProto) -> bool:
-    """Whether a shape is computed, a branch is taken, or a node reads constants alone."""
-    for scope in scopes(model):
-        constants = {tensor.name for tensor in scope.graph.initializer}
-        for node in scope.graph.node:
-            if node.op_type == "Constant":
-                constants.update(node.output)
-            elif node.op_type in _FOLDABLE or constants.issuperset(filter(None, node.input)):
-                return True
-    return False
+def _folds_more(source: ModelSource) -> bool:
+    """Whether something that depends on shapes is left after the kit's own folding."""
+    write_constants(source.proto)
+    fold(source.proto)
+    return any(
+        node.op_type in _FOLDABLE for scope in scopes(source.proto) for node in scope.graph.node
+    )
 
 
 def _simplify(

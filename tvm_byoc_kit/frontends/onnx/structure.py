@@ -10,14 +10,22 @@ import onnx
 from onnx import numpy_helper
 
 from tvm_byoc_kit.errors import ModelError
-from tvm_byoc_kit.frontends.onnx.graph_tools import MAIN_DOMAINS
+from tvm_byoc_kit.frontends.onnx.graph_tools import MAIN_DOMAINS, describe, scopes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-__all__ = ["check_structure", "model_inputs", "opset_of", "show_inputs", "type_label"]
+__all__ = [
+    "check_nodes",
+    "check_structure",
+    "model_inputs",
+    "opset_of",
+    "show_inputs",
+    "type_label",
+]
 
 _SHOWN_NAMES = 8
+_FIRST_IR_VERSION = 3
 
 # What NumPy can hold, and so can go in and out of a built model.
 _DTYPES = (
@@ -65,6 +73,11 @@ def check_structure(model: onnx.ModelProto) -> None:
         tensor of a supported dtype, or a graph without outputs.
     """
     graph = model.graph
+    if model.ir_version < _FIRST_IR_VERSION:
+        raise ModelError(
+            f"the model has IR version {model.ir_version}; TVM imports {_FIRST_IR_VERSION} and "
+            "newer. Load and save it with the onnx package, with model.ir_version set to 8"
+        )
     if not graph.output:
         raise ModelError("the model's graph has no outputs, so there is nothing to run")
     for value in (*model_inputs(graph), *graph.output):
@@ -74,7 +87,63 @@ def check_structure(model: onnx.ModelProto) -> None:
         raise ModelError(f"the graph lists an output twice: {', '.join(repeated)}")
     _check_graph(graph, set())
     for function in model.functions:
+        if function.domain in MAIN_DOMAINS and onnx.defs.has(function.name):
+            raise ModelError(
+                f"the model redefines ONNX's own operator {function.name} by a function; runtimes "
+                "do not agree what that means. Give the function a domain of its own"
+            )
         _sort(function.node, set(function.input), f"function {function.domain}.{function.name}")
+
+
+def check_nodes(model: onnx.ModelProto) -> None:
+    """Refuse nodes whose number of inputs, outputs or attributes is not what ONNX says.
+
+    Raises
+    ------
+    ModelError
+        Naming the first such node.
+    """
+    context = onnx.checker.C.CheckerContext()
+    context.ir_version = model.ir_version
+    context.opset_imports = {entry.domain: entry.version for entry in model.opset_import}
+    for scope in scopes(model):
+        for node in scope.graph.node:
+            if node.op_type == "Constant" or any(True for _ in _bodies(node)):
+                continue  # bodies are scopes of their own
+            try:
+                onnx.checker.check_node(node, context)
+            except onnx.checker.ValidationError as error:
+                reason = str(error).strip().splitlines()[0]
+                raise ModelError(f"{describe(node, scope)} is not valid ONNX: {reason}") from error
+
+
+def _check_data(tensor: onnx.TensorProto, where: str) -> None:
+    """Refuse a tensor with more or less data than its shape says."""
+    if tensor.data_location == onnx.TensorProto.EXTERNAL or tensor.data_type in _PACKED:
+        return
+    count = 1
+    for dim in tensor.dims:
+        count *= dim
+    if tensor.HasField("raw_data"):
+        dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
+        found, wanted, unit = len(tensor.raw_data), count * dtype.itemsize, "bytes"
+    else:
+        fields = (tensor.float_data, tensor.int32_data, tensor.int64_data, tensor.double_data)
+        found = sum(map(len, (*fields, tensor.uint64_data, tensor.string_data)))
+        wanted, unit = count, "elements"
+    if found != wanted:
+        raise ModelError(
+            f"{where}: the tensor '{tensor.name}' of shape {list(tensor.dims)} has {found} {unit} "
+            f"where {wanted} are needed; the model is damaged"
+        )
+
+
+# More than one element in a byte, or two numbers for one element.
+_PACKED = frozenset(
+    number
+    for name, number in onnx.TensorProto.DataType.items()
+    if name in ("UNDEFINED", "COMPLEX64", "COMPLEX128") or name.endswith(("INT2", "INT4", "4E2M1"))
+)
 
 
 def _check_type(value: onnx.ValueInfoProto, role: str) -> None:
@@ -117,6 +186,8 @@ def _check_graph(graph: onnx.GraphProto, outer: set[str]) -> None:
             raise ModelError(f"{where} has more than one {what} called {_quoted(repeated)}")
     if "" in tensors:
         raise ModelError(f"{where} has an initializer without a name")
+    for tensor in graph.initializer:
+        _check_data(tensor, where)
     known = set(inputs) | set(tensors)
     if again := sorted(known & set(written)):
         raise ModelError(f"{where} writes {_quoted(again)}, which is an input or initializer")

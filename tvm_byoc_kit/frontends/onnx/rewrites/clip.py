@@ -159,7 +159,7 @@ def _to_binary(operator: Any, x: Any, bound: Any, _: Any, matched: Any) -> Any:
 def _to_clip(x: Any, low: Any, high: Any, call: Any, matched: Any) -> Any:
     from tvm import relax
 
-    bounds = [matched[bound].data.numpy() for bound in (low, high)]
+    bounds = [matched[bound].value.numpy() for bound in (low, high)]
     if any(bound.size != 1 for bound in bounds):
         return call
     minimum, maximum = (bound.item() for bound in bounds)

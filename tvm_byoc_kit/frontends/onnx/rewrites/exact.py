@@ -1,5 +1,7 @@
 """Small operators that TVM's converters read only in part, made exact.
 
+Elu, Selu and ThresholdedRelu are converted with float32 constants, whatever the input's type is.
+
 IsInf's converter does not look at which sign is asked for; and shifting by the width of the type,
 or more, is undefined in the code TVM makes, where NumPy gives 0.
 """
@@ -29,11 +31,42 @@ def rewrite(model: onnx.ModelProto) -> int:
 def _replace(node: onnx.NodeProto, scope: Scope, new: Replacement) -> bool:
     if node.domain not in MAIN_DOMAINS:
         return False
+    if node.op_type in _ACTIVATIONS and scope.opset >= _WHERE:
+        return _replace_activation(node, scope, new)
     if node.op_type == "IsInf":
         return _replace_isinf(node, scope, new)
     if node.op_type == "BitShift":
         return _replace_shift(node, scope, new)
     return False
+
+
+_WHERE = 9  # the opset that brought Where
+# Attributes and their defaults.
+_ACTIVATIONS = {
+    "Elu": {"alpha": 1.0},
+    "Selu": {"alpha": 1.67326319217681884765625, "gamma": 1.05070102214813232421875},
+    "ThresholdedRelu": {"alpha": 1.0},
+}
+
+
+def _replace_activation(node: onnx.NodeProto, scope: Scope, new: Replacement) -> bool:
+    x, output = node.input[0], node.output[0]
+    if scope.dtype(x) in (TensorProto.FLOAT, TensorProto.UNDEFINED):
+        return False
+    dtype = helper.tensor_dtype_to_np_dtype(scope.dtype(x))
+    values = _ACTIVATIONS[node.op_type] | {a.name: a.f for a in node.attribute}
+    alpha, zero = new.constant(values["alpha"], dtype), new.constant(0, dtype)
+    if node.op_type == "ThresholdedRelu":
+        new.add("Where", [new.add("Greater", [x, alpha]), x, zero], output)
+        return True
+    curve = new.add("Sub", [new.add("Exp", [x]), new.constant(1, dtype)])
+    below = new.add("Mul", [curve, alpha])
+    if node.op_type == "Elu":
+        new.add("Where", [new.add("Less", [x, zero]), below, x], output)
+        return True
+    whole = new.add("Where", [new.add("Less", [x, zero]), below, x])
+    new.add("Mul", [whole, new.constant(values["gamma"], dtype)], output)
+    return True
 
 
 def _replace_isinf(node: onnx.NodeProto, scope: Scope, new: Replacement) -> bool:

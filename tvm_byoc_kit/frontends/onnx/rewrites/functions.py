@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 
 import onnx
-from onnx import TensorProto, inliner
+from onnx import inliner
 
 from tvm_byoc_kit.errors import ModelError
 from tvm_byoc_kit.frontends.onnx.graph_tools import MAIN_DOMAINS, Scope, scopes
@@ -18,16 +18,8 @@ from tvm_byoc_kit.frontends.onnx.shapes import infer_types
 
 __all__ = ["can_inline", "inline_functions"]
 
-# Operators whose converter in TVM is not used, and for which element types (None: for all).
-# Attention's is for com.microsoft's operator of that name; the others compute with float32
-# constants whatever the input is.
-_INSTEAD_OF_CONVERTERS: dict[str, frozenset[int] | None] = {
-    "Attention": None,
-    **dict.fromkeys(
-        ("Celu", "Elu", "Selu", "ThresholdedRelu", "Mish", "Shrink"),
-        frozenset({TensorProto.FLOAT16, TensorProto.DOUBLE, TensorProto.BFLOAT16}),
-    ),
-}
+# Operators whose converter in TVM is for another domain's operator of the same name.
+_INSTEAD_OF_CONVERTERS = {"Attention"}
 # Random: their bodies give other numbers than any reference.
 _NEVER = {"Bernoulli"}
 
@@ -80,11 +72,12 @@ def _inline_local_functions(model: onnx.ModelProto) -> int:
 
 def _inline_schema_functions(model: onnx.ModelProto) -> int:
     """Put the bodies that ONNX defines in place of what TVM does not convert, or not right."""
-    count = 0
     wanted: set[str] = set()
+    count = 0
     for scope in scopes(model):
         for node in scope.graph.node:
-            if node.domain in MAIN_DOMAINS and _wants_body(node, scope, importer_operators()):
+            if node.domain in MAIN_DOMAINS and _wants_body(node, scope):
+                _write_defaults(node, scope.opset)
                 wanted.add(node.op_type)
                 count += 1
     if not wanted:
@@ -97,12 +90,14 @@ def _inline_schema_functions(model: onnx.ModelProto) -> int:
     return count
 
 
-def _wants_body(node: onnx.NodeProto, scope: Scope, converted: frozenset[str]) -> bool:
-    if not can_inline(node.op_type, scope.opset):
-        return False
-    if node.op_type not in converted:
-        return True
-    if node.op_type not in _INSTEAD_OF_CONVERTERS:
-        return False
-    dtypes = _INSTEAD_OF_CONVERTERS[node.op_type]
-    return dtypes is None or scope.dtype(node.input[0]) in dtypes
+def _wants_body(node: onnx.NodeProto, scope: Scope) -> bool:
+    needed = node.op_type not in importer_operators() or node.op_type in _INSTEAD_OF_CONVERTERS
+    return needed and can_inline(node.op_type, scope.opset)
+
+
+def _write_defaults(node: onnx.NodeProto, opset: int) -> None:
+    """Write out the attributes left out: onnx's inliner leaves them without value in the body."""
+    given = {attribute.name for attribute in node.attribute}
+    for name, attribute in onnx.defs.get_schema(node.op_type, opset, "").attributes.items():
+        if name not in given and attribute.default_value.type:
+            node.attribute.append(attribute.default_value)

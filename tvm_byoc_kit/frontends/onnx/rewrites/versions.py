@@ -15,6 +15,7 @@ __all__ = ["upgrade"]
 
 # The first opset that TVM's converters read right throughout.
 _TARGET = 13
+_FREE_INITIALIZERS = 4  # the IR version from which initializers are not listed as inputs too
 
 
 def _always(_: onnx.NodeProto) -> bool:
@@ -25,6 +26,7 @@ def _has(*names: str) -> Callable[[onnx.NodeProto], bool]:
     return lambda node: any(attribute.name in names for attribute in node.attribute)
 
 
+_NUMPY_BROADCASTS = 7  # the opset from which operators broadcast as NumPy does
 _BROADCAST = (
     *("Add", "Sub", "Mul", "Div", "Pow", "PRelu"),
     *("And", "Or", "Xor", "Less", "Greater", "Equal"),
@@ -32,8 +34,8 @@ _BROADCAST = (
 # Operator -> the first opset whose form the converter reads, and which nodes of older opsets it
 # would read wrong.
 _FIRST_RIGHT: dict[str, tuple[int, Callable[[onnx.NodeProto], bool]]] = {
-    **dict.fromkeys(_BROADCAST, (7, _has("axis", "broadcast"))),
-    "Gemm": (7, _has("broadcast")),
+    **dict.fromkeys(_BROADCAST, (_NUMPY_BROADCASTS, _has("axis", "broadcast"))),
+    "Gemm": (_NUMPY_BROADCASTS, _has("broadcast")),
     "BatchNormalization": (9, _always),
     **dict.fromkeys(("Clip", "Min", "Max"), (9, _always)),  # what they become has comparisons
     "Cast": (6, _always),
@@ -46,7 +48,7 @@ _FIRST_RIGHT: dict[str, tuple[int, Callable[[onnx.NodeProto], bool]]] = {
     "Split": (2, _always),
     "Tile": (6, _always),
     "TopK": (11, _always),
-    "Upsample": (9, _always),
+    "Upsample": (10, _always),
     "LpPool": (2, _always),
     "GlobalLpPool": (2, _always),
 }
@@ -63,23 +65,38 @@ def upgrade(model: onnx.ModelProto) -> int:
     old = _misread(model)
     if not old:
         return 0
+    _refuse_axes(model)
     if any(scope.outer is not None for scope in scopes(model)):
         raise ModelError(
             f"{old[0]} has the form of an old opset, and onnx cannot convert a model with If, Loop "
             f"or Scan. Export the model with opset {_TARGET} or newer"
         )
+    light = structure_of(model)
+    light.ir_version = max(model.ir_version, _FREE_INITIALIZERS)
     try:
-        light = version_converter.convert_version(structure_of(model), _TARGET)
+        light = version_converter.convert_version(light, _TARGET)
     except Exception as error:  # onnx raises what its C++ throws
+        reason = str(error).strip().splitlines()[0].rpartition("failed: ")[2]
         raise ModelError(
             f"{old[0]} has the form of an old opset, and onnx cannot convert the model to opset "
-            f"{_TARGET}: {' '.join(str(error).split())[:300]}. Export the model with opset "
-            f"{_TARGET} or newer"
+            f"{_TARGET}: {reason}. Export the model with opset {_TARGET} or newer"
         ) from error
     _keep_interface(model, light)
     _restore_coordinates(light.graph)
     merge_structure(model, light)
     return len(old)
+
+
+def _refuse_axes(model: onnx.ModelProto) -> None:
+    for scope in scopes(model):
+        for node in scope.graph.node:
+            legacy = node.op_type in _BROADCAST and scope.opset < _NUMPY_BROADCASTS
+            if legacy and _has("axis")(node):
+                raise ModelError(
+                    f"{describe(node, scope)} broadcasts along an axis in the way of opset "
+                    f"{scope.opset}, which onnx converts wrong. Export the model with opset "
+                    f"{_TARGET} or newer"
+                )
 
 
 def _restore_coordinates(graph: onnx.GraphProto) -> None:
