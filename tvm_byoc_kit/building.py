@@ -113,7 +113,6 @@ def _as_target(target: str | Target) -> Target:
 
 
 def _compile(partitioned: Partition, target: Target, options: dict[str, Any]) -> Any:
-    import tvm
     from tvm import relax
 
     mod = partitioned.mod
@@ -122,8 +121,7 @@ def _compile(partitioned: Partition, target: Target, options: dict[str, Any]) ->
             mod = relax.transform.RunCodegen(
                 target_options={partitioned.backend.name: options} if options else None
             )(mod)
-        with tvm.transform.PassContext(opt_level=3):
-            return _build_host(mod, target)
+        return _build_host(mod, target)
     except Exception as error:  # TVM raises InternalError, ValueError, TypeError …
         where = partitioned.model.origin or "the module"
         raise ModelError(
@@ -138,16 +136,20 @@ def _build_host(mod: IRModule, target: Target) -> Any:
     ``relax.build`` fuses for GPUs only. On CPUs it takes a generic pipeline, since the one of the
     target drops ``call_pure_packed`` calls whose results nobody reads, and some rely on their side
     effects (the comment there); calls of regions are read, and so stay. What the target's pipeline
-    cannot compile, the generic one may.
+    cannot compile, the generic one may. Constants are left as they are: `prepare` has folded them,
+    and ``FoldConstant`` knows no limit and ends the process on an integer division by zero.
     """
+    import tvm
     from tvm import relax
 
     if not _has_unread_packed_call(mod):
         try:
-            return relax.build(mod, target, relax_pipeline=relax.get_default_pipeline(target))
+            with tvm.transform.PassContext(opt_level=3, disabled_pass=["FoldConstant"]):
+                return relax.build(mod, target, relax_pipeline=relax.get_default_pipeline(target))
         except Exception:  # noqa: BLE001, S110 - the build below works, or says why not
             pass
-    return relax.build(mod, target)
+    with tvm.transform.PassContext(opt_level=3):
+        return relax.build(mod, target)
 
 
 _PACKED_CALLS = frozenset({"relax.call_pure_packed", "relax.call_dps_packed"})
