@@ -39,7 +39,11 @@ BackendName = Annotated[
 ]
 Shapes = Annotated[
     list[str] | None,
-    typer.Option("--shape", "-s", help="Fix a dynamic input's shape: `name:1,3,224,224`."),
+    typer.Option(
+        "--shape",
+        "-s",
+        help="A dynamic input's shape: `name:1,3,224,224`; a word is a dimension that stays open.",
+    ),
 ]
 Options = Annotated[
     list[str] | None,
@@ -333,13 +337,17 @@ def _reference(name: str, shapes: list[str] | None) -> Any:
     return _load_model(Path(name), shapes) if name.endswith((".onnx", ".pt2")) else name
 
 
-def _parse_shapes(items: list[str] | None) -> dict[str, list[int]]:
-    shapes = {}
+def _parse_shapes(items: list[str] | None) -> dict[str, list[int | str]]:
+    shapes: dict[str, list[int | str]] = {}
     for item in items or []:
-        name, _, dims = item.rpartition(":")
-        if not name or not all(dim.strip().isdigit() for dim in dims.split(",")):
-            raise OptionError(f"--shape {item}: expected name:1,3,224,224")
-        shapes[name] = [int(dim) for dim in dims.split(",")]
+        name, _, text = item.rpartition(":")
+        dims = [dim.strip() for dim in text.split(",")]
+        if not name or not all(dim.isdigit() or dim.isidentifier() for dim in dims):
+            raise OptionError(
+                f"--shape {item}: expected name:1,3,224,224, with a name for each dimension that "
+                "stays open: name:batch,3,224,224"
+            )
+        shapes[name] = [int(dim) if dim.isdigit() else dim for dim in dims]
     return shapes
 
 

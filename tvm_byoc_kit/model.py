@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from tvm_byoc_kit.prepare_report import PrepareReport
 
-__all__ = ["ImportedModel", "Reference", "as_model", "load_model"]
+__all__ = ["ImportedModel", "Reference", "as_model", "kind_of", "load_model"]
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ def load_model(
     ModelError
         When the model is of no such kind or cannot be imported, or an argument does not apply.
     """
-    kind = "imported" if isinstance(model, ImportedModel) else _kind(model)
+    kind = kind_of(model)
     _check_arguments(
         kind,
         example_inputs=example_inputs,
@@ -149,7 +149,16 @@ def as_model(model: Any) -> ImportedModel:
     return load_model(model)
 
 
-def _kind(model: Any) -> str:
+def kind_of(model: Any) -> str:
+    """``onnx``, ``torch``, ``relax`` or ``imported``: what `load_model` takes `model` for.
+
+    Raises
+    ------
+    ModelError
+        When it is nothing of these.
+    """
+    if isinstance(model, ImportedModel):
+        return "imported"
     if isinstance(model, (str, os.PathLike)):
         return "torch" if os.fspath(model).endswith(".pt2") else "onnx"
     names = {f"{cls.__module__.split('.')[0]}.{cls.__name__}" for cls in type(model).__mro__}

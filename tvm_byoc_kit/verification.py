@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from tvm_byoc_kit.availability import probe
 from tvm_byoc_kit.errors import ModelError, OptionError
-from tvm_byoc_kit.model import ImportedModel, Reference, load_model
+from tvm_byoc_kit.model import ImportedModel, Reference, kind_of, load_model
 from tvm_byoc_kit.signature import evaluate
 
 if TYPE_CHECKING:
@@ -195,6 +196,10 @@ def _resolve(exe: Executable, reference: Any) -> Reference:
                 f"unknown reference '{reference}'; expected auto, tvm, onnxruntime, torch, a model "
                 "file (.onnx or .pt2), a model, or a function from arrays to arrays"
             )
+        if kind_of(reference) == "onnx" and probe("onnxruntime"):
+            from tvm_byoc_kit.frontends.onnx import onnx_reference
+
+            return onnx_reference(reference)  # without import, which would need shapes
         model, reference = load_model(reference), "auto"
     if model is None:
         raise ModelError(

@@ -54,6 +54,24 @@ def import_onnx(
     )
 
 
+def onnx_reference(source: str | os.PathLike[str] | onnx.ModelProto) -> Reference:
+    """The model in ONNX Runtime, to compare with; it is not imported into TVM.
+
+    Raises
+    ------
+    ModelError
+        When the model cannot be read.
+    """
+    from tvm_byoc_kit.frontends.onnx.reading import read
+    from tvm_byoc_kit.frontends.onnx.structure import model_inputs
+
+    model = read(source)
+    inputs = [value.name for value in model_inputs(model.proto.graph)]
+    outputs = [value.name for value in model.proto.graph.output]
+    runtime = _OnnxRuntime(model.original, model.name)
+    return Reference("onnxruntime", functools.partial(runtime, inputs, outputs))
+
+
 class _OnnxRuntime:
     """Runs the original model; the session is made at the first run, from the file where one is."""
 
