@@ -163,9 +163,7 @@ TVMS_CHAIN = tvm.transform.Sequential(
 
 def compare_regions(backend: str) -> None:
     """Print the first table."""
-    print(
-        f"{'model':<18} {backend + ' regions':>20} {'ops offloaded':>24} {'prepare':>9}  TVM's passes"
-    )
+    print(f"{'model':<18} {backend + ' regions':>20} {'ops offloaded':>24} {'prepare':>9}  TVM's")
     for name, make in MODELS.items():
         mod = make()
         start = time.process_time()
