@@ -12,7 +12,28 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tvm_byoc_kit.frontends.onnx.rewrites import clip, constants, exact, limits
+from tvm_byoc_kit.frontends.onnx import known_wrong
+from tvm_byoc_kit.frontends.onnx.rewrites import (
+    clip,
+    constants,
+    conv_transpose,
+    dropout,
+    exact,
+    fold,
+    layer_normalization,
+    limits,
+    mod,
+    nms_scores,
+    non_max_suppression,
+    power,
+    quantized,
+    recurrent,
+    reductions,
+    resize,
+    roi_align,
+    softplus,
+    space_to_depth,
+)
 from tvm_byoc_kit.frontends.onnx.shapes import infer_types
 
 if TYPE_CHECKING:
@@ -48,9 +69,25 @@ class Rewrite:
 # In the order they run; shapes are inferred anew after each one that replaced something.
 REWRITES: tuple[Rewrite, ...] = (
     Rewrite("constants", constants.rewrite),
+    Rewrite("fold", fold.rewrite),
+    Rewrite("recurrent", recurrent.rewrite_recurrent, recurrent.LOWERS),
+    Rewrite("quantized", quantized.rewrite_quantized, quantized.LOWERS),
+    Rewrite("dropout", dropout.rewrite),
     Rewrite("limits", limits.rewrite),
+    Rewrite("scores", nms_scores.rewrite),
     Rewrite("exact", exact.rewrite),
     Rewrite("clip", clip.rewrite, after_import=clip.gather),
+    Rewrite("conv transpose", conv_transpose.rewrite),
+    Rewrite("layer normalization", layer_normalization.rewrite),
+    Rewrite("mod", mod.rewrite),
+    Rewrite("non max suppression", non_max_suppression.rewrite),
+    Rewrite("power", power.rewrite),
+    Rewrite("reductions", reductions.rewrite),
+    Rewrite("resize", resize.rewrite),
+    Rewrite("roi align", roi_align.rewrite),
+    Rewrite("softplus", softplus.rewrite),
+    Rewrite("space to depth", space_to_depth.rewrite),
+    Rewrite("known wrong", known_wrong.refuse),
 )
 
 
