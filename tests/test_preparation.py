@@ -266,6 +266,31 @@ def test_importers_fold_weights_and_drop_dead_code(make_module: Any) -> None:
     assert count_ops(model.mod) == {"relax.matmul": 1}
 
 
+@pytest.mark.parametrize("as_json", [False, True])
+def test_the_command_line_explains(onnx_path: Path, as_json: bool) -> None:
+    from typer.testing import CliRunner
+
+    from tvm_byoc_kit.cli import cli
+
+    wanted = "--json" if as_json else "--explain"
+    done = CliRunner().invoke(cli, ["partition", str(onnx_path), "--backend", "llvm", wanted])
+    assert done.exit_code == 0, done.output
+    if as_json:
+        facts = json.loads(done.stdout)["prepare"]
+        assert facts["backend"] == "llvm"
+        assert {item["name"] for item in facts["passes"]} == {item.name for item in PASSES}
+    else:
+        assert "prepared for llvm: 4 -> 4 ops in" in done.stdout
+        assert "nothing to do:" in done.stdout
+
+
+def test_functions_beside_the_entry_are_kept_and_prepared(make_module: Any) -> None:
+    mod = make_module(INPUT, same_shape)
+    mod = make_module(INPUT, lambda x: op.negative(op.reshape(x, (2, 3))), name="other", into=mod)
+    model = byoc.prepare(mod)
+    assert count_ops(model.mod) == {"relax.exp": 1, "relax.negative": 1}
+
+
 # --- A model of some size -----------------------------------------------------------------------
 
 

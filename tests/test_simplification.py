@@ -139,9 +139,8 @@ def test_a_plainer_form_has_the_same_numbers(make_module: Any, name: str) -> Non
 
 
 @pytest.mark.parametrize("reduce", ["max", "min"])
-def test_extremes_of_infinities_and_nan_are_those_of_numpy_or_of_tvms_own_op(
-    make_module: Any, reduce: str
-) -> None:
+def test_extremes_of_infinities_are_numpys(make_module: Any, reduce: str) -> None:
+    """TVM's reduction starts at 3.4e38, and so does not give the maximum of two -inf."""
     values = np.array([-np.inf, np.inf, 1.0, -0.0], "float32")
     x, y = (grid.ravel() for grid in np.meshgrid(values, values))
     shape = {"x": (x.shape, "float32"), "y": (y.shape, "float32")}
@@ -149,7 +148,8 @@ def test_extremes_of_infinities_and_nan_are_those_of_numpy_or_of_tvms_own_op(
     def body(x: Any, y: Any) -> Any:
         return getattr(op, reduce)(op.stack([x, y], 0), [0])
 
-    result = byoc.compile(make_module(shape, body), "llvm")(x, y)
+    model, result, _ = run_both(make_module(shape, body), x, y)
+    assert kinds(model) == {f"{reduce}imum": 1}
     np.testing.assert_array_equal(result, getattr(np, f"{reduce}imum")(x, y))
 
 

@@ -219,7 +219,7 @@ def _guards_softmax(call: Any, scope: Scope) -> bool:
         return False
     for name in _NO_FINITE_SCORE:
         test = scope.value(test)
-        if op_name(test) != f"relax.{name}":
+        if op_name(test) != f"relax.{name}" or (name == "max" and not _is_along_last_axis(test)):
             return False
         infinity, test = test.args[-1], test.args[0]
     infinite = array_of(scope.value(infinity))
@@ -232,6 +232,11 @@ def _guards_softmax(call: Any, scope: Scope) -> bool:
         and test.same_as(softmax.args[0])
         and _has_finite_rows(scope.value(test), scope)
     )
+
+
+def _is_along_last_axis(reduction: Any) -> bool:
+    axes, rank = reduction.attrs.axis, int(reduction.args[0].ty.ndim)
+    return axes is not None and [int(axis) % rank for axis in axes] == [rank - 1]
 
 
 def _constant_or_filled(expr: Any, scope: Scope) -> np.ndarray | None:
