@@ -62,7 +62,9 @@ def _open(
     check_operators(model.proto, model.name)
     check_nodes(model.proto)
     fixed = fix_shapes(model.proto, shapes, model.name)
-    edited = upgrade(model.proto) + inline_functions(model.proto)
+    # onnxsim refuses outputs without a shape; here they get one.
+    bare = any(not value.type.tensor_type.HasField("shape") for value in model.proto.graph.output)
+    edited = bare + upgrade(model.proto) + inline_functions(model.proto)
     check_operators(model.proto, model.name)  # what the functions' bodies use, too
     return model, fixed, bool(edited)
 
