@@ -11,6 +11,7 @@ from tvm_byoc_kit.model import as_model
 from tvm_byoc_kit.partitioning import Partition, partition
 from tvm_byoc_kit.rewriting import bindings_of, host_functions, op_name, read_variables
 from tvm_byoc_kit.runtime import Executable
+from tvm_byoc_kit.wide_functions import legalize_unfused_joins
 
 if TYPE_CHECKING:
     from tvm import IRModule
@@ -145,7 +146,11 @@ def _build_host(mod: IRModule, target: Target) -> Any:
     if not _has_unread_packed_call(mod):
         try:
             with tvm.transform.PassContext(opt_level=3, disabled_pass=["FoldConstant"]):
-                return relax.build(mod, target, relax_pipeline=relax.get_default_pipeline(target))
+                return relax.build(
+                    legalize_unfused_joins(mod, target),
+                    target,
+                    relax_pipeline=relax.get_default_pipeline(target),
+                )
         except Exception:  # noqa: BLE001, S110 - the build below works, or says why not
             pass
     with tvm.transform.PassContext(opt_level=3):

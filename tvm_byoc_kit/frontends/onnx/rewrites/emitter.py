@@ -14,7 +14,8 @@ __all__ = ["Emitter"]
 # Opsets since which Split and Unsqueeze have their numbers as inputs, and Clip its limits.
 _AXES_ARE_INPUTS = 13
 _LIMITS_ARE_INPUTS = 11
-_JOINED_AT_ONCE = 16
+# Parts of one split or join.
+_AT_ONCE = 16
 
 
 class Emitter:
@@ -63,6 +64,25 @@ class Emitter:
             inputs.append(self.constant(sizes))
         return self._replacement.add_many("Split", inputs, [None] * len(sizes), **given)
 
+    def slices(self, x: str, count: int, width: int) -> list[str]:
+        """`x` in `count` parts of `width` along the first axis, split in stages.
+
+        Parts come from few kinds of split this way, each of few parts, and TVM compiles one
+        function for each kind. A Gather would bring the code that makes its index positive.
+        """
+        if count == 1:
+            return [x]
+        stage = 1
+        while stage * _AT_ONCE < count:
+            stage *= _AT_ONCE
+        counts = [min(stage, count - start) for start in range(0, count, stage)]
+        parts = self.split(x, [width * number for number in counts], axis=0)
+        return [
+            part
+            for stretch, number in zip(parts, counts, strict=True)
+            for part in self.slices(stretch, number, width)
+        ]
+
     def unsqueeze(self, x: str, axis: int, output: str | None = None) -> str:
         """`x` with a dimension of one at `axis`, counted from the front."""
         if self.opset < _AXES_ARE_INPUTS:
@@ -84,7 +104,7 @@ class Emitter:
     def concat(self, parts: list[str], axis: int) -> str:
         """`parts` joined in groups: TVM's code for a join tries its parts one after the other."""
         while len(parts) > 1:
-            groups = [parts[i : i + _JOINED_AT_ONCE] for i in range(0, len(parts), _JOINED_AT_ONCE)]
+            groups = [parts[i : i + _AT_ONCE] for i in range(0, len(parts), _AT_ONCE)]
             parts = [
                 self("Concat", *group, axis=axis) if len(group) > 1 else group[0]
                 for group in groups

@@ -116,13 +116,15 @@ def _run(emit: Emitter, node: Recurrent, wanted: bool) -> list[str]:
     """Unroll; gives the sequence of hidden states (empty unless `wanted`) and the last states."""
     cell, input_bias = _cell(emit, node)
     projected = _project(emit, node, input_bias)
+    steps, count = node.steps, len(node.reverse)
+    inputs = list(zip(*(emit.slices(part, steps, count) for part in projected), strict=True))
     mask = None if node.lengths is None else _mask(emit, node, node.lengths)
+    within = [] if mask is None else emit.slices(mask, steps, count)
     state = node.initial
     hidden = []
-    for step in range(node.steps):
-        inputs = tuple(emit("Gather", part, emit.constant(step), axis=0) for part in projected)
-        after = node.kind.step(cell, inputs, state)
-        state = after if mask is None else _hold(emit, mask, step, after, state)
+    for step in range(steps):
+        after = node.kind.step(cell, inputs[step], state)
+        state = _hold(emit, within[step], after, state) if within else after
         hidden.append(str(state[0]))
     if node.lengths is not None:
         state = _zero_if_empty(emit, node.lengths, state)
@@ -131,21 +133,23 @@ def _run(emit: Emitter, node: Recurrent, wanted: bool) -> list[str]:
 
 
 def _project(emit: Emitter, node: Recurrent, bias: str | None) -> list[str]:
-    """The inputs of all steps times the weights, ``[T, D, B, gates * H]`` for each part.
+    """The inputs of all steps times the weights, ``[T * D, B, gates * H]`` for each part.
 
     Steps of the reverse direction are in the order in which they are taken.
     """
     width = node.kind.gates * node.hidden
     count = len(node.reverse)
     product = _input_product(emit, node)
+    parts = emit.split(emit.add(product, bias), [width] * count, axis=2)
     directions = [
-        emit.unsqueeze(_flipped(emit, node, part) if reverse else part, axis=1)
-        for part, reverse in zip(
-            emit.split(emit.add(product, bias), [width] * count, axis=2), node.reverse, strict=True
-        )
+        _flipped(emit, node, part) if reverse else part
+        for part, reverse in zip(parts, node.reverse, strict=True)
     ]
-    sizes = [gates * node.hidden for gates in node.kind.inputs]
-    return emit.split(emit.concat(directions, axis=1), sizes, axis=3)
+    joined = directions[0]
+    if count > 1:
+        joined = emit.concat([emit.unsqueeze(part, axis=1) for part in directions], axis=1)
+        joined = emit.reshape(joined, [node.steps * count, -1, width])
+    return emit.split(joined, [gates * node.hidden for gates in node.kind.inputs], axis=2)
 
 
 def _input_product(emit: Emitter, node: Recurrent) -> str:
@@ -219,16 +223,15 @@ def _peepholes(emit: Emitter, node: Recurrent) -> tuple[str, ...]:
 
 
 def _mask(emit: Emitter, node: Recurrent, lengths: str) -> str:
-    """Which steps are within each sequence, ``bool[T, D, B, 1]``, in the order they are taken."""
+    """Which steps are within each sequence, ``bool[T * D, B, 1]``, in the order they are taken."""
     order = np.arange(node.steps, dtype=np.int32)
     taken = np.stack([order[::-1] if reverse else order for reverse in node.reverse], axis=1)
-    within = emit("Less", emit.constant(taken[:, :, None], np.int32), lengths)
-    return emit.unsqueeze(within, axis=3)
+    within = emit("Less", emit.constant(taken.reshape(-1, 1), np.int32), lengths)
+    return emit.unsqueeze(within, axis=2)
 
 
-def _hold(emit: Emitter, mask: str, step: int, after: State, before: State) -> State:
+def _hold(emit: Emitter, within: str, after: State, before: State) -> State:
     """The state `after` where the step is within the sequence, else still that `before`."""
-    within = emit("Gather", mask, emit.constant(step), axis=0)
     return tuple(
         emit("Where", within, str(new), emit.scalar(0) if old is None else old)
         for new, old in zip(after, before, strict=True)
@@ -246,9 +249,9 @@ def _sequence(emit: Emitter, node: Recurrent, hidden: list[str], mask: str | Non
     """The hidden states of all steps, ``[T, D, B, H]``; zero after a sequence's end."""
     count = len(node.reverse)
     joined = emit.concat(hidden, axis=0)
-    value = emit.reshape(joined, [node.steps, count, -1, node.hidden])
     if mask is not None:
-        value = emit("Where", mask, value, emit.scalar(0))
+        joined = emit("Where", mask, joined, emit.scalar(0))
+    value = emit.reshape(joined, [node.steps, count, -1, node.hidden])
     directions = [
         _flipped(emit, node, part) if reverse else part
         for part, reverse in zip(emit.split(value, [1] * count, axis=1), node.reverse, strict=True)
