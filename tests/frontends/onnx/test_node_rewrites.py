@@ -332,6 +332,19 @@ def test_what_cannot_be_right_is_refused_by_name(message: str) -> None:
         byoc.load_model(REFUSED[message].model(), simplify=False)
 
 
+@pytest.mark.parametrize("dtype", ["FLOAT8E4M3FN", "FLOAT8E5M2", "INT4"])
+def test_a_value_of_a_small_type_within_the_graph_is_refused(dtype: str) -> None:
+    nodes = [
+        helper.make_node("Cast", ["x"], ["a"], "narrow", to=TensorProto.DataType.Value(dtype)),
+        helper.make_node("Cast", ["a"], ["y"], "widen", to=TensorProto.FLOAT),
+    ]
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [4]) for name in "xy"]
+    graph = helper.make_graph(nodes, "g", values[:1], values[1:])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23)], ir_version=11)
+    with pytest.raises(ModelError, match=r"narrow.*float8, or of less than 8 bits"):
+        byoc.load_model(model, simplify=False)
+
+
 def test_a_resize_of_open_sizes_by_a_fraction_is_refused() -> None:
     case = resize_case((1, 2, 4, 5), (1, 1, 0.6, 1.7), "scales", mode="linear")
     with pytest.raises(ModelError, match=r"the_node.*unless the sizes.*shapes="):

@@ -58,23 +58,15 @@ def _pools_maxima(node: onnx.NodeProto, _: Scope) -> bool:
     return bool(attributes_of(node).get("mode", b"avg") == b"max")
 
 
-_FLOAT8 = tuple(value for name, value in TensorProto.DataType.items() if name.startswith("FLOAT8"))
-_PACKED = tuple(
+_SMALL = tuple(
     value
     for name, value in TensorProto.DataType.items()
-    if name in ("INT2", "UINT2", "INT4", "UINT4", "FLOAT4E2M1")
+    if name.startswith("FLOAT8") or name in ("INT2", "UINT2", "INT4", "UINT4", "FLOAT4E2M1")
 )
 
 
-def _folds_to_float8(node: onnx.NodeProto, scope: Scope) -> bool:
-    said = attributes_of(node)
-    to = said.get("to", 0) or scope.dtype(node.input[-1])
-    is_constant = scope.constant(node.input[0]) is not None
-    return bool(to in _FLOAT8 and said.get("saturate", 1) == 1 and is_constant)
-
-
-def _is_packed(node: onnx.NodeProto, scope: Scope) -> bool:
-    return any(scope.dtype(name) in _PACKED for name in (*node.input, *node.output) if name)
+def _is_small(node: onnx.NodeProto, scope: Scope) -> bool:
+    return any(scope.dtype(name) in _SMALL for name in (*node.input, *node.output) if name)
 
 
 def _sorts_uint64(node: onnx.NodeProto, scope: Scope) -> bool:
@@ -96,22 +88,12 @@ KNOWN_WRONG: tuple[KnownWrong, ...] = (
         "TVM takes the maximum of the interpolated samples, ONNX of their weighted neighbours",
         "use mode 'avg', or run this part outside",
     ),
-    *(
-        KnownWrong(
-            operator,
-            "a constant to cast to float8",
-            _folds_to_float8,
-            "TVM's importer folds it without saturation, which ONNX asks for",
-            "fold the constant before the import (simplify=True)",
-        )
-        for operator in ("Cast", "CastLike")
-    ),
     KnownWrong(
         "",
-        "a value whose elements have 2 or 4 bits",
-        _is_packed,
-        "TVM's runtime has no arrays of them",
-        "store the value in 8 bits",
+        "a value of float8, or of less than 8 bits",
+        _is_small,
+        "TVM's host code rounds and saturates it otherwise, and its runtime has no such arrays",
+        "keep the value in 8-bit integers or in float16",
     ),
     KnownWrong(
         "TopK",

@@ -260,7 +260,7 @@ def _nearest_indices(axis: _Axis, options: _Options) -> np.ndarray:
     # Positions a rounding error beside a tie, or a whole number, are meant to be on it.
     position = np.round(_positions(axis, options), 6)
     index = _ROUNDING[options.nearest](position)
-    return np.clip(index, 0, axis.before - 1).astype(np.int64)
+    return np.asarray(np.clip(index, 0, axis.before - 1), np.int64)
 
 
 def _matrix(axis: _Axis, options: _Options) -> np.ndarray:
