@@ -138,6 +138,59 @@ def test_the_branch_that_a_size_decides_is_taken(
     assert operators(model) == ["negative" if rows == 2 else "exp"]
 
 
+# Branches
+
+
+def branches(*operators: tuple[str, list[str], list[int]]) -> dict[str, onnx.GraphProto]:
+    """Bodies for an If; both call their values alike."""
+    return {
+        f"{name}_branch": helper.make_graph(
+            [
+                helper.make_node(op, inputs, ["inner"]),
+                helper.make_node("Split", ["inner"], ["a", "b"], axis=0, num_outputs=2),
+                helper.make_node("Sub", ["a", "b"], ["result"]),
+            ],
+            name,
+            [],
+            [helper.make_tensor_value_info("result", FLOAT, shape)],
+        )
+        for name, (op, inputs, shape) in zip(("then", "else"), operators, strict=True)
+    }
+
+
+@pytest.mark.parametrize("condition", [True, False, [True], [False]])
+def test_a_branch_decided_at_run_time_is_selected(
+    make_onnx: Any, agree: Any, operators: Any, condition: Any
+) -> None:
+    bodies = branches(("Neg", ["x"], [1, 3]), ("Exp", ["x"], [1, 3]))
+    inputs = ["x", ("c", BOOL, np.shape(condition))]
+    model = agree(
+        make_onnx([("If", ["c"], ["y"], bodies)], inputs, ["y"]), {"c": np.array(condition)}
+    )
+    assert "where" in operators(model)
+    assert "if" not in model.mod.script().split()
+
+
+@pytest.mark.parametrize("index", [1, 9])
+def test_what_only_the_taken_branch_may_compute_stays_in_it(
+    make_onnx: Any, agree: Any, index: int
+) -> None:
+    bodies = {
+        f"{name}_branch": helper.make_graph(
+            [helper.make_node(op, inputs, ["result"])],
+            name,
+            [],
+            [helper.make_tensor_value_info("result", FLOAT, [3])],
+        )
+        for name, op, inputs in (("then", "Gather", ["x", "i"]), ("else", "Exp", ["z"]))
+    }
+    nodes = [("Less", ["i", "two"], ["c"]), ("If", ["c"], ["y"], bodies)]
+    inputs = ["x", ("z", FLOAT, [3]), ("i", INT64, [])]
+    proto = make_onnx(nodes, inputs, ["y"], {"two": np.array(2)})
+    model = agree(proto, {"i": np.array(index)})
+    assert "if" in model.mod.script().split()
+
+
 # Inputs that must be known
 
 BOXES = np.array([[[0, 0, 1, 1], [0, 0.1, 1, 1.1], [0, 10, 1, 11], [0, 10.1, 1, 11.1]]], np.float32)

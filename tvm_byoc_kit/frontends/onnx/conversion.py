@@ -102,7 +102,7 @@ def _explain(model: onnx.ModelProto, error: Exception, origin: str, *, simplifie
     text = f"TVM cannot import {where} of {origin}: {reason}"
     defect = _defect(model)
     if defect:
-        return f"{text}. The model is not valid ONNX: {defect}"
+        return f"{text}. With these input shapes it is no valid ONNX: {defect}"
     if simplified or node is None:
         return text
     return (

@@ -8,6 +8,7 @@ from numbers import Integral
 import onnx
 
 from tvm_byoc_kit.errors import ModelError
+from tvm_byoc_kit.frontends.onnx.graph_tools import scopes
 from tvm_byoc_kit.frontends.onnx.reading import structure_of
 from tvm_byoc_kit.frontends.onnx.structure import model_inputs, show_inputs, type_label
 
@@ -93,7 +94,10 @@ def _declared(value: onnx.ValueInfoProto) -> list[int | str | None] | None:
     if not tensor.HasField("shape"):
         return None
     return [
-        dim.dim_value if dim.HasField("dim_value") else dim.dim_param or None
+        # Exporters of Paddle write -1 or "?" for an open dimension.
+        dim.dim_value
+        if dim.HasField("dim_value") and dim.dim_value >= 0
+        else (dim.dim_param.strip("?") or None)
         for dim in tensor.shape.dim
     ]
 
@@ -187,7 +191,8 @@ def infer_types(model: onnx.ModelProto) -> None:
     What the file says about values in between is dropped first: it may be of other input shapes.
     """
     light = structure_of(model)
-    del light.graph.value_info[:]
+    for scope in scopes(light):
+        del scope.graph.value_info[:]
     for output in light.graph.output:
         if output.type.HasField("tensor_type"):
             output.type.tensor_type.ClearField("shape")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from tvm_byoc_kit.frontends.onnx import known_wrong
 from tvm_byoc_kit.frontends.onnx.rewrites import (
+    branches,
     clip,
     constants,
     conv_transpose,
@@ -70,6 +71,7 @@ class Rewrite:
 REWRITES: tuple[Rewrite, ...] = (
     Rewrite("constants", constants.rewrite),
     Rewrite("fold", fold.rewrite),
+    Rewrite("branches", branches.rewrite),
     Rewrite("recurrent", recurrent.rewrite_recurrent, recurrent.LOWERS),
     Rewrite("quantized", quantized.rewrite_quantized, quantized.LOWERS),
     Rewrite("dropout", dropout.rewrite),
