@@ -82,6 +82,17 @@ def test_shapes_fix_what_is_dynamic(dynamic_onnx_proto: onnx.ModelProto) -> None
     assert model.outputs[0].shape == (7, 3)
 
 
+def test_minus_one_and_question_marks_are_dimensions_left_open(onnx_proto: onnx.ModelProto) -> None:
+    proto = onnx.ModelProto.FromString(onnx_proto.SerializeToString())
+    first, second = proto.graph.input[0].type.tensor_type.shape.dim
+    first.dim_value, second.dim_param = -1, "?"  # as Paddle's exporter writes them
+    proto.graph.output[0].type.tensor_type.shape.dim[0].dim_param = "?"
+    model = byoc.load_model(proto, shapes={"input.1": (2, 4)})
+    assert model.inputs[0].shape == (2, 4)
+    with pytest.raises(ModelError, match=r"does not fix the shape of input\.1"):
+        byoc.load_model(proto)
+
+
 @pytest.mark.parametrize(
     ("shapes", "message"),
     [

@@ -138,6 +138,49 @@ def test_the_branch_that_a_size_decides_is_taken(
     assert operators(model) == ["negative" if rows == 2 else "exp"]
 
 
+@pytest.mark.parametrize("rows", [1, 2])
+def test_a_branch_taken_gives_the_size_that_decides_the_next(
+    make_onnx: Any, agree: Any, operators: Any, rows: int
+) -> None:
+    def bodies(then: onnx.NodeProto, other: onnx.NodeProto) -> dict[str, onnx.GraphProto]:
+        return {
+            f"{name}_branch": helper.make_graph(
+                [node], name, [], [helper.make_tensor_value_info(node.output[0], FLOAT, None)]
+            )
+            for name, node in (("then", then), ("else", other))
+        }
+
+    nodes = [
+        helper.make_node("Shape", ["x"], ["rows"], end=1),
+        helper.make_node("Equal", ["rows", "one"], ["single"]),
+        helper.make_node(
+            "If",
+            ["single"],
+            ["v"],
+            **bodies(
+                helper.make_node("Squeeze", ["x", "first"], ["squeezed"]),
+                helper.make_node("Identity", ["x"], ["same"]),
+            ),
+        ),
+        helper.make_node("Shape", ["v"], ["shape"]),
+        helper.make_node("Size", ["shape"], ["rank"]),
+        helper.make_node("Equal", ["rank", "two"], ["matrix"]),
+        helper.make_node(
+            "If",
+            ["matrix"],
+            ["y"],
+            **bodies(
+                helper.make_node("Neg", ["v"], ["negative"]),
+                helper.make_node("Exp", ["v"], ["power"]),
+            ),
+        ),
+    ]
+    constants = {"one": np.array([1]), "first": np.array([0]), "two": np.array(2)}
+    proto = make_onnx(nodes, [("x", FLOAT, ["n", 3])], ["y"], constants)
+    model = agree(proto, shapes={"x": (rows, 3)})
+    assert operators(model)[-1] == ("negative" if rows == 2 else "exp")
+
+
 # Branches
 
 

@@ -20,6 +20,7 @@ from tvm_byoc_kit.frontends.onnx.graph_tools import (
     Scope,
     replace_nodes,
 )
+from tvm_byoc_kit.frontends.onnx.shapes import infer_types
 
 __all__ = ["rewrite"]
 
@@ -44,6 +45,7 @@ def rewrite(model: onnx.ModelProto) -> int:
     count = 0
     while found := replace_nodes(model, _Folder()):
         count += found
+        infer_types(model)  # a branch taken, or a shape known, may decide what comes after it
     return count
 
 
