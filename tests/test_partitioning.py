@@ -310,6 +310,17 @@ def test_nothing_to_offload_is_no_error(make_module: Any) -> None:
     assert parts.coverage.offloaded == 0
 
 
+@pytest.mark.parametrize(("dtype", "offloaded"), [("int8", 1), ("uint8", 1), ("int32", 0)])
+def test_sums_of_products_are_offloaded_for_operands_that_the_npu_reads(
+    make_module: Any, dtype: str, offloaded: int
+) -> None:
+    mod = make_module(
+        {"x": ((2, 4), dtype), "w": ((4, 3), dtype)},
+        lambda x, w: relax.op.matmul(x, w, out_dtype="int32"),
+    )
+    assert byoc.partition(mod, "example_npu").coverage.offloaded == offloaded
+
+
 def test_a_backend_without_patterns_changes_nothing(two_outputs: tvm.IRModule) -> None:
     for backend in ("llvm", "cuda"):
         assert quiet_partition(two_outputs, backend).mod is two_outputs

@@ -95,6 +95,13 @@ def test_any_module_goes_through_every_pass(name: str, backend: str | None) -> N
     np.testing.assert_allclose(result, expected, rtol=1e-5)
 
 
+def test_a_function_with_a_branch_is_offloaded_on_both_sides_of_it() -> None:
+    with pytest.warns(UserWarning, match="has an `If`"):
+        parts = byoc.partition(byoc.prepare(Branch, "example_npu"), "example_npu")
+    assert parts.coverage.host_ops == {}
+    assert parts.coverage.offloaded == 3  # add, multiply, tanh
+
+
 def test_a_pass_that_fails_is_skipped_with_its_reason(
     make_module: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -187,7 +194,7 @@ def test_the_report_says_what_each_pass_changed(make_module: Any) -> None:
     assert lines[0].startswith("prepared for tensorrt: 3 -> 1 ops in ")
     assert "fold_constants          permute_dims -1" in lines[1]
     assert "simplify                reshape -1" in lines[2]
-    assert "nothing to do: bind_symbols, canonicalize" in lines[3]
+    assert "nothing to do: bind_symbols, dataflow, canonicalize" in lines[3]
     assert len(lines) == 4
     facts = json.loads(json.dumps(report.to_dict()))
     assert [item["name"] for item in facts["passes"]] == [item.name for item in PASSES]

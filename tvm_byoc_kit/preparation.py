@@ -190,6 +190,16 @@ def _canonicalize(mod: IRModule, _settings: Settings, _notes: Counter[str]) -> I
     return CanonicalizeBindings()(mod)
 
 
+def _into_dataflow(mod: IRModule, _settings: Settings, _notes: Counter[str]) -> IRModule:
+    """Every binding that may into dataflow blocks, outside of which nothing is offloaded.
+
+    TVM's importers write none for a function with an ``If``.
+    """
+    from tvm.relax.transform import ConvertToDataflow
+
+    return ConvertToDataflow(min_size=1)(mod)
+
+
 def _cleaned(mod: IRModule, settings: Settings, notes: Counter[str]) -> IRModule:
     """Without the aliases and the dead calls that a rewrite leaves behind."""
     return _dead_code(_canonicalize(mod, settings, notes), settings, notes)
@@ -289,6 +299,7 @@ def _normalize(mod: IRModule, _settings: Settings, _notes: Counter[str]) -> IRMo
 
 PASSES: tuple[Pass, ...] = (
     Pass("bind_symbols", _bind_symbols),  # first: what is static can be folded and simplified
+    Pass("dataflow", _into_dataflow, at_import=True),
     Pass("canonicalize", _canonicalize, at_import=True),  # patterns see through no alias or tuple
     Pass("dead_code", _dead_code, at_import=True),  # a dead op splits a region like a live one
     Pass("fold_constants", _fold_constants, at_import=True),  # weights are constants from here on
