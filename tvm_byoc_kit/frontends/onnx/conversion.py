@@ -98,12 +98,19 @@ def _explain(model: onnx.ModelProto, error: Exception, origin: str, *, simplifie
             reason = f"{explanation} ({reason})"
             break
     node = _failing_node(error.__traceback__)
-    where = describe(node, _scope_of(node, model)) if node is not None else "the graph"
-    text = f"TVM cannot import {where} of {origin}: {reason}"
+    if node is None:
+        return f"TVM cannot import the graph of {origin}: {reason}"
+    scope = _scope_of(node, model)
+    text = f"TVM cannot import {describe(node, scope)} of {origin}: {reason}"
+    if scope.outer is not None:
+        text += (
+            f". The node stands in '{scope.graph.name}', a branch of an If; where the model always "
+            "takes the other one, make what the condition depends on an initializer"
+        )
     defect = _defect(model)
     if defect:
         return f"{text}. With these input shapes it is no valid ONNX: {defect}"
-    if simplified or node is None:
+    if simplified:
         return text
     return (
         f"{text}. Simplifying the model with fixed input shapes may help: "

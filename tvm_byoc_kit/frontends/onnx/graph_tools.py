@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -29,14 +30,19 @@ class Names:
     """Gives names that no value or node of the model has."""
 
     def __init__(self, model: onnx.ModelProto) -> None:
-        self._taken = set[str]()
+        self._model = model
         self._numbers = dict[str, int]()
-        for scope in scopes(model):
+
+    @functools.cached_property
+    def _taken(self) -> set[str]:
+        taken = set[str]()
+        for scope in scopes(self._model):
             graph = scope.graph
-            self._taken.update(value.name for value in graph.input)
-            self._taken.update(tensor.name for tensor in graph.initializer)
+            taken.update(value.name for value in graph.input)
+            taken.update(tensor.name for tensor in graph.initializer)
             for node in graph.node:
-                self._taken.update((node.name, *node.input, *node.output))
+                taken.update((node.name, *node.input, *node.output))
+        return taken
 
     def fresh(self, base: str) -> str:
         """`base`, with a number behind it where that is taken."""
@@ -64,24 +70,37 @@ class Scope:
     graph: onnx.GraphProto
     opset: int
     outer: Scope | None = None
-    _tensors: dict[str, onnx.TensorProto] = field(default_factory=dict, repr=False)
-    _constants: dict[str, onnx.NodeProto] = field(default_factory=dict, repr=False)
-    _types: dict[str, onnx.TypeProto.Tensor] = field(default_factory=dict, repr=False)
-    _producers: dict[str, onnx.NodeProto] = field(default_factory=dict, repr=False)
-    _own: set[str] = field(default_factory=set, repr=False)
 
-    def __post_init__(self) -> None:
-        graph = self.graph
-        for value in (*graph.value_info, *graph.output, *graph.input):
-            if value.type.HasField("tensor_type"):
-                self._types[value.name] = value.type.tensor_type
-        self._tensors = {tensor.name: tensor for tensor in graph.initializer}
-        for node in graph.node:
-            if node.op_type == "Constant" and node.domain in MAIN_DOMAINS:
-                self._constants[node.output[0]] = node
-            self._producers.update(dict.fromkeys(node.output, node))
-        self._own.update(self._producers)
-        self._own.update(self._tensors, (value.name for value in graph.input))
+    # Most rewrites find nothing to do, so what they would look things up in is made when asked for.
+
+    @functools.cached_property
+    def _tensors(self) -> dict[str, onnx.TensorProto]:
+        return {tensor.name: tensor for tensor in self.graph.initializer}
+
+    @functools.cached_property
+    def _types(self) -> dict[str, onnx.TypeProto.Tensor]:
+        values = (*self.graph.value_info, *self.graph.output, *self.graph.input)
+        return {
+            value.name: value.type.tensor_type
+            for value in values
+            if value.type.HasField("tensor_type")
+        }
+
+    @functools.cached_property
+    def _producers(self) -> dict[str, onnx.NodeProto]:
+        return {name: node for node in self.graph.node for name in node.output}
+
+    @functools.cached_property
+    def _constants(self) -> dict[str, onnx.NodeProto]:
+        return {
+            node.output[0]: node
+            for node in self.graph.node
+            if node.op_type == "Constant" and node.domain in MAIN_DOMAINS
+        }
+
+    @functools.cached_property
+    def _own(self) -> set[str]:
+        return {*self._producers, *self._tensors, *(value.name for value in self.graph.input)}
 
     def defines(self, name: str) -> bool:
         """Whether this graph, or one around it, gives a value of this name."""

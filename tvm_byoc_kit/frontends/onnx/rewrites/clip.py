@@ -12,14 +12,15 @@ that computes ``a < b ? a : b``. A NaN bound of Clip does not bound, as in ONNX 
 
 from __future__ import annotations
 
-import functools
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
+from tvm_byoc_kit import rewriting
 from tvm_byoc_kit.frontends.onnx.graph_tools import MAIN_DOMAINS, Replacement, Scope, replace_nodes
+from tvm_byoc_kit.rewriting import array_of, op_name, rewrite_calls
 
 if TYPE_CHECKING:
     from tvm import IRModule
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["gather", "rewrite"]
 
 _BOUNDS_ARE_INPUTS = 11  # the opset from which they are no attributes
+_LARGEST = 2**63 - 1  # what clip's integer bounds can hold
 _FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE, TensorProto.BFLOAT16)
 
 
@@ -122,48 +124,46 @@ def _is_zero(name: str, scope: Scope, new: Replacement) -> bool:
 
 def gather(mod: IRModule) -> IRModule:
     """Turn the comparisons that :func:`rewrite` made into minimum, maximum and clip."""
-    from tvm import relax
-    from tvm.relax.dpl import rewrite_call
-
-    for variable, function in mod.functions_items():
-        if isinstance(function, relax.Function):
-            gathered = function
-            for pattern, replacement in _patterns():
-                gathered = rewrite_call(pattern, replacement, gathered)
-            mod[variable] = gathered
-    return mod
+    mod = rewrite_calls(mod, {"relax.where": _to_binary})
+    return rewrite_calls(mod, {"relax.minimum": _to_clip})
 
 
-def _patterns() -> list[tuple[Any, Any]]:
-    from tvm import relax
-    from tvm.relax.dpl import is_const, is_op, wildcard
-
-    found = []
-    for comparison, operator in (
-        ("relax.greater", relax.op.maximum),
-        ("relax.less", relax.op.minimum),
-    ):
-        x, bound = wildcard(), wildcard()
-        pattern = is_op("relax.where")(is_op(comparison)(bound, x), bound, x)
-        found.append((pattern, functools.partial(_to_binary, operator, x, bound)))
-    x, low, high = wildcard(), is_const(), is_const()
-    pattern = is_op("relax.minimum")(is_op("relax.maximum")(x, low), high)
-    found.append((pattern, functools.partial(_to_clip, x, low, high)))
-    return found
-
-
-def _to_binary(operator: Any, x: Any, bound: Any, _: Any, matched: Any) -> Any:
-    return operator(matched[x], matched[bound])
-
-
-def _to_clip(x: Any, low: Any, high: Any, call: Any, matched: Any) -> Any:
+def _to_binary(call: Any, _: Any, scope: rewriting.Scope) -> Any:
     from tvm import relax
 
-    bounds = [matched[bound].value.numpy() for bound in (low, high)]
-    if any(bound.size != 1 for bound in bounds):
-        return call
-    minimum, maximum = (bound.item() for bound in bounds)
-    # A bound of higher rank than the value broadcasts it; an empty range means `maximum` in ONNX.
-    if any(bound.ndim > matched[x].ty.ndim for bound in bounds) or not minimum <= maximum:
-        return call
-    return relax.op.clip(matched[x], minimum, maximum)
+    operators = {"relax.greater": relax.op.maximum, "relax.less": relax.op.minimum}
+    condition = scope.value(call.args[0])
+    operator = operators.get(op_name(condition))
+    if operator is None or not all(map(_same, condition.args, call.args[1:])):
+        return None
+    bound, x = condition.args
+    return operator(x, bound)
+
+
+def _same(first: Any, second: Any) -> bool:
+    if first.same_as(second):
+        return True
+    one, other = array_of(first), array_of(second)
+    return one is not None and other is not None and _identical(one, other)
+
+
+def _identical(one: np.ndarray, other: np.ndarray) -> bool:
+    return one.dtype == other.dtype and one.shape == other.shape and bool((one == other).all())
+
+
+def _to_clip(call: Any, _: Any, scope: rewriting.Scope) -> Any:
+    from tvm import relax
+
+    inner = scope.value(call.args[0])
+    if op_name(inner) != "relax.maximum":
+        return None
+    bounds = [array_of(inner.args[1]), array_of(call.args[1])]
+    if any(bound is None or bound.size != 1 for bound in bounds):
+        return None
+    low, high = (bound.item() for bound in bounds if bound is not None)
+    x = inner.args[0]
+    # A bound of higher rank than the value broadcasts it; an empty range means `high` in ONNX.
+    fits = all(bound is not None and bound.ndim <= x.ty.ndim for bound in bounds)
+    if not fits or not low <= high or (isinstance(high, int) and high > _LARGEST):
+        return None
+    return relax.op.clip(x, low, high)
