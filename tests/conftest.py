@@ -115,9 +115,7 @@ def npu_artifact(npu_exe: byoc.Executable, tmp_path_factory: pytest.TempPathFact
     return path
 
 
-@pytest.fixture(scope="session")
-def onnx_proto() -> onnx.ModelProto:
-    """A classifier with a dynamic batch, names as exporters write them, and two outputs."""
+def _classifier(batch: int | str) -> onnx.ModelProto:
     rng = np.random.default_rng(7)
     constants = {
         "fc.weight": rng.standard_normal((4, 3), dtype=np.float32),
@@ -131,14 +129,26 @@ def onnx_proto() -> onnx.ModelProto:
             helper.make_node("Softmax", ["/relu"], ["probs:0"], "/softmax", axis=-1),
         ],
         "classifier",
-        [helper.make_tensor_value_info("input.1", TensorProto.FLOAT, ["batch", 4])],
+        [helper.make_tensor_value_info("input.1", TensorProto.FLOAT, [batch, 4])],
         [
-            helper.make_tensor_value_info("probs:0", TensorProto.FLOAT, ["batch", 3]),
-            helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["batch", 3]),
+            helper.make_tensor_value_info("probs:0", TensorProto.FLOAT, [batch, 3]),
+            helper.make_tensor_value_info("logits", TensorProto.FLOAT, [batch, 3]),
         ],
         [onnx.numpy_helper.from_array(value, name) for name, value in constants.items()],
     )
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+
+
+@pytest.fixture(scope="session")
+def onnx_proto() -> onnx.ModelProto:
+    """A classifier of two rows, names as exporters write them, and two outputs."""
+    return _classifier(2)
+
+
+@pytest.fixture(scope="session")
+def dynamic_onnx_proto() -> onnx.ModelProto:
+    """The same with a dynamic batch."""
+    return _classifier("batch")
 
 
 @pytest.fixture(scope="session")

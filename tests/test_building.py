@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,7 @@ from tvm import relax
 import tvm_byoc_kit as byoc
 from tvm_byoc_kit.errors import BackendUnavailable, ModelError, OptionError
 
+LLVM = tvm.target.Target("llvm")
 npu = pytest.mark.byoc("example_npu", step="runtime")
 X = np.random.default_rng(0).standard_normal((2, 4), dtype=np.float32)
 Y = np.random.default_rng(1).standard_normal((2, 3), dtype=np.float32)
@@ -227,3 +230,88 @@ def test_an_onnx_model_is_built_straight_from_its_proto(onnx_proto: onnx.ModelPr
 def test_what_is_no_model_is_refused(given: Any) -> None:
     with pytest.raises(ModelError):
         byoc.build(given)
+
+
+# --- The host part ------------------------------------------------------------------------------
+
+
+def elementwise(x: Any) -> Any:
+    return relax.op.erf(relax.op.add(relax.op.exp(x), relax.op.cos(x)))
+
+
+def test_the_host_part_is_fused(make_module: Any) -> None:
+    exe = byoc.compile(make_module({"x": ((2, 4), "float32")}, elementwise), "llvm")
+    assert re.search(r"fused_\w*exp\w*cos\w*add_erf", exe.module.as_text())
+    np.testing.assert_allclose(exe(X), erf(np.exp(X) + np.cos(X)), rtol=1e-5, atol=1e-6)
+
+
+def erf(x: np.ndarray) -> np.ndarray:
+    return np.vectorize(math.erf)(x).astype("float32")
+
+
+@npu
+@pytest.mark.parametrize("symbolic", [False, True])
+def test_regions_survive_the_fusion_around_them(make_module: Any, symbolic: bool) -> None:
+    """Host ops before, between and after two regions."""
+
+    def body(x: Any) -> Any:
+        y = relax.op.nn.relu(relax.op.add(relax.op.erf(x), relax.op.cos(x)))
+        return relax.op.tanh(relax.op.nn.relu(relax.op.erf(relax.op.cos(y))))
+
+    mod = make_module({"x": (("n" if symbolic else 2, 4), "float32")}, body)
+    parts = byoc.partition(mod, "example_npu")
+    assert len(parts.coverage.regions) == 2
+    exe = byoc.build(parts)
+    text = exe.module.as_text()
+    for region in parts.coverage.regions:
+        assert region.function in text
+    y = np.maximum(erf(X) + np.cos(X), 0)
+    expected = np.tanh(np.maximum(erf(np.cos(y)), 0))
+    np.testing.assert_allclose(exe(X), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_an_external_call_for_its_side_effect_is_not_dropped() -> None:
+    """The target's pipeline removes it, as TVM's own comment on `relax.build` warns."""
+    calls: list[int] = []
+
+    @tvm.register_global_func("tvm_byoc_kit.test.side_effect", override=True)
+    def record(x: Any) -> Any:
+        calls.append(1)
+        return x
+
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((2, 4), "float32"))
+    with builder.function("main", [x]):
+        packed = relax.ExternFunc("tvm_byoc_kit.test.side_effect")
+        builder.emit(relax.op.call_pure_packed(packed, x, ty_args=[x.ty]))
+        builder.emit_func_output(builder.emit(relax.op.exp(x)))
+    mod = builder.get()
+    exe = byoc.build(mod)
+    np.testing.assert_allclose(exe(X), np.exp(X), rtol=1e-5)
+    assert calls == [1]
+
+    calls.clear()
+    unsafe = relax.build(mod, "llvm", relax_pipeline=relax.get_default_pipeline(LLVM))
+    relax.VirtualMachine(unsafe, tvm.cpu())["main"](tvm.runtime.tensor(X))
+    assert not calls, "TVM has mended it: the generic pipeline is not needed any more"
+
+
+def test_a_division_by_a_constant_zero_is_no_matter_of_the_build(make_module: Any) -> None:
+    """TVM's FoldConstant would divide, and the process would end."""
+
+    def body(x: Any) -> Any:
+        ones, zeros = (relax.const(np.full(2, value)) for value in (1, 0))
+        return [x, relax.op.divide(ones, zeros)]
+
+    assert byoc.compile(make_module({"x": ((2, 4), "float32")}, body), "llvm").outputs
+
+
+def test_what_the_targets_pipeline_cannot_compile_the_generic_one_does(
+    make_module: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_target: Any) -> Any:
+        raise ValueError("no pipeline")
+
+    monkeypatch.setattr(relax, "get_default_pipeline", refuse)
+    exe = byoc.compile(make_module({"x": ((2, 4), "float32")}, elementwise), "llvm")
+    np.testing.assert_allclose(exe(X), erf(np.exp(X) + np.cos(X)), rtol=1e-5, atol=1e-6)

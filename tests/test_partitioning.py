@@ -183,7 +183,7 @@ def test_what_upstream_cannot_merge_gives_the_right_numbers(
     mod: tvm.IRModule, reference: Any, inputs: Any, obstacle: str
 ) -> None:
     with pytest.warns(UserWarning, match=obstacle):
-        exe = byoc.compile(mod, "example_npu")
+        exe = byoc.compile(mod, "example_npu", prepare=False)
     np.testing.assert_allclose(exe(*inputs), reference(*inputs), rtol=1e-5)
 
 
@@ -290,7 +290,7 @@ def test_the_module_given_is_not_changed(two_outputs: tvm.IRModule) -> None:
 
 def test_a_partition_keeps_the_model(two_outputs: tvm.IRModule) -> None:
     model = byoc.load_model(two_outputs)
-    parts = quiet_partition(model)
+    parts = quiet_partition(model, prepare=False)
     assert parts.model is model
     assert parts.backend is byoc.get_backend("example_npu")
 
@@ -308,6 +308,17 @@ def test_nothing_to_offload_is_no_error(make_module: Any) -> None:
     parts = quiet_partition(mod)
     assert regions(parts.mod) == {}
     assert parts.coverage.offloaded == 0
+
+
+@pytest.mark.parametrize(("dtype", "offloaded"), [("int8", 1), ("uint8", 1), ("int32", 0)])
+def test_sums_of_products_are_offloaded_for_operands_that_the_npu_reads(
+    make_module: Any, dtype: str, offloaded: int
+) -> None:
+    mod = make_module(
+        {"x": ((2, 4), dtype), "w": ((4, 3), dtype)},
+        lambda x, w: relax.op.matmul(x, w, out_dtype="int32"),
+    )
+    assert byoc.partition(mod, "example_npu").coverage.offloaded == offloaded
 
 
 def test_a_backend_without_patterns_changes_nothing(two_outputs: tvm.IRModule) -> None:

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     )
     from tvm_byoc_kit.model import ImportedModel, load_model
     from tvm_byoc_kit.partitioning import Partition, partition
+    from tvm_byoc_kit.preparation import prepare
+    from tvm_byoc_kit.prepare_report import PassReport, PrepareReport
     from tvm_byoc_kit.runtime import Executable, load
     from tvm_byoc_kit.signature import TensorSpec
     from tvm_byoc_kit.verification import Tolerance, Verification, verify
@@ -54,6 +56,8 @@ _HOMES = {
     ),
     "model": ("ImportedModel", "load_model"),
     "partitioning": ("Partition", "partition"),
+    "preparation": ("prepare",),
+    "prepare_report": ("PassReport", "PrepareReport"),
     "runtime": ("Executable", "load"),
     "signature": ("TensorSpec",),
     "verification": ("Tolerance", "Verification", "verify"),
@@ -74,7 +78,9 @@ __all__ = [
     "ModelError",
     "OptionError",
     "Partition",
+    "PassReport",
     "PluginError",
+    "PrepareReport",
     "Status",
     "TensorSpec",
     "Tolerance",
@@ -86,6 +92,7 @@ __all__ = [
     "load",
     "load_model",
     "partition",
+    "prepare",
     "probe",
     "read_manifest",
     "verify",

@@ -51,6 +51,9 @@ class Backend:
         Target of what stays on the host.
     loaders : tuple of str
         Kinds of the runtime modules that an artifact of this backend holds.
+    layout : mapping of op name to layouts, optional
+        Which layouts `prepare` converts to, as TVM's ``ConvertLayout`` takes them: of the data,
+        the weights and, if wanted, the result. None: ops stay as they are.
     """
 
     name: str
@@ -63,6 +66,7 @@ class Backend:
     options: type | None = None
     target: str = "llvm"
     loaders: tuple[str, ...] = ()
+    layout: Mapping[str, tuple[str, ...]] | None = None
 
     def check(self, step: Step = "runtime") -> Status:
         """Whether `step`, and every step before it, can be done on this machine.

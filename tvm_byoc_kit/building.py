@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING, Any
 from tvm_byoc_kit.artifact import Manifest, versions
 from tvm_byoc_kit.backend import get_backend
 from tvm_byoc_kit.errors import ModelError, reason
+from tvm_byoc_kit.model import as_model
 from tvm_byoc_kit.partitioning import Partition, partition
+from tvm_byoc_kit.rewriting import bindings_of, host_functions, op_name, read_variables
 from tvm_byoc_kit.runtime import Executable
+from tvm_byoc_kit.wide_functions import legalize_unfused_joins
 
 if TYPE_CHECKING:
     from tvm import IRModule
@@ -78,18 +81,21 @@ def compile(  # noqa: A001 - the verb that torch and tvm use too
     options: Any = None,
     bind_constants: bool | None = None,
     annotate_codegen: bool | None = None,
+    prepare: bool | None = None,
 ) -> Executable:
-    """`partition`, then `build`; parameters as there."""
+    """`prepare` (a plain IRModule too), `partition`, then `build`; parameters as there."""
     parts = partition(
-        model, backend, bind_constants=bind_constants, annotate_codegen=annotate_codegen
+        as_model(model),
+        backend,
+        bind_constants=bind_constants,
+        annotate_codegen=annotate_codegen,
+        prepare=prepare,
     )
     return build(parts, target, options)
 
 
 def _as_partition(module: Any) -> Partition:
     """A plain module as a Partition, with the backend of the regions that it already has."""
-    from tvm_byoc_kit.model import as_model
-
     model = as_model(module)
     names = region_backends(model.mod)
     if len(names) > 1:
@@ -119,7 +125,6 @@ def _as_target(target: str | Target) -> Target:
 
 
 def _compile(partitioned: Partition, target: Target, options: dict[str, Any]) -> Any:
-    import tvm
     from tvm import relax
 
     mod = partitioned.mod
@@ -128,11 +133,49 @@ def _compile(partitioned: Partition, target: Target, options: dict[str, Any]) ->
             mod = relax.transform.RunCodegen(
                 target_options={partitioned.backend.name: options} if options else None
             )(mod)
-        with tvm.transform.PassContext(opt_level=3):
-            return relax.build(mod, target)
+        return _build_host(mod, target)
     except Exception as error:  # TVM raises InternalError, ValueError, TypeError …
         where = partitioned.model.origin or "the module"
         raise ModelError(
             f"TVM cannot build {where} for backend '{partitioned.backend.name}', target "
             f"'{target}': {reason(error)}"
         ) from error
+
+
+def _build_host(mod: IRModule, target: Target) -> Any:
+    """Compile the host part, fused where that is safe and TVM can do it.
+
+    ``relax.build`` fuses for GPUs only. On CPUs it takes a generic pipeline, since the one of the
+    target drops ``call_pure_packed`` calls whose results nobody reads, and some rely on their side
+    effects (the comment there); calls of regions are read, and so stay. What the target's pipeline
+    cannot compile, the generic one may. Constants are left as they are: `prepare` has folded them,
+    and ``FoldConstant`` knows no limit and ends the process on an integer division by zero.
+    """
+    import tvm
+    from tvm import relax
+
+    if not _has_unread_packed_call(mod):
+        try:
+            with tvm.transform.PassContext(opt_level=3, disabled_pass=["FoldConstant"]):
+                return relax.build(
+                    legalize_unfused_joins(mod, target),
+                    target,
+                    relax_pipeline=relax.get_default_pipeline(target),
+                )
+        except Exception:  # noqa: BLE001, S110 - the build below works, or says why not
+            pass
+    with tvm.transform.PassContext(opt_level=3):
+        return relax.build(mod, target)
+
+
+_PACKED_CALLS = frozenset({"relax.call_pure_packed", "relax.call_dps_packed"})
+
+
+def _has_unread_packed_call(mod: IRModule) -> bool:
+    """Whether a call of an external function has a result that nobody reads."""
+    for _, function in host_functions(mod):
+        bindings = list(bindings_of(function))
+        calls = [binding.var for binding in bindings if op_name(binding.value) in _PACKED_CALLS]
+        if calls and not set(calls) <= read_variables(function).keys():
+            return True
+    return False

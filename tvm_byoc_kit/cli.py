@@ -40,7 +40,11 @@ BackendName = Annotated[
 ]
 Shapes = Annotated[
     list[str] | None,
-    typer.Option("--shape", "-s", help="Fix a dynamic input's shape: `name:1,3,224,224`."),
+    typer.Option(
+        "--shape",
+        "-s",
+        help="A dynamic input's shape: `name:1,3,224,224`; a word is a dimension that stays open.",
+    ),
 ]
 Options = Annotated[
     list[str] | None,
@@ -102,11 +106,14 @@ def partition(
     backend: BackendName = "example_npu",
     shape: Shapes = None,
     script: Annotated[bool, typer.Option(help="Print the partitioned module too.")] = False,
+    explain: Annotated[
+        bool, typer.Option(help="Print what each pass did to the model beforehand.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """What the backend would take over; nothing is compiled.
 
-    Example: `tvm-byoc partition model.onnx --backend tensorrt --shape input:1,3,224,224`
+    Example: `tvm-byoc partition model.onnx --backend tensorrt --shape input:1,3,224,224 --explain`
     """
     import tvm_byoc_kit as byoc
 
@@ -115,12 +122,16 @@ def partition(
         parts = byoc.partition(_load_model(model, shape), backend)
         coverage = parts.coverage
     facts = {"model": str(model), "backend": parts.backend.name} | coverage.to_dict()
+    report = parts.model.report
+    facts["prepare"] = report.to_dict() if report else None
     if script:
         facts["script"] = parts.mod.script()
 
     def show() -> None:
         if script:
             console.print(facts["script"], markup=False)
+        if explain:
+            console.print(str(report), markup=False)
         console.print(str(coverage), markup=False)
 
     _show(console, as_json, facts, show)
@@ -328,13 +339,17 @@ def _reference(name: str, shapes: list[str] | None) -> Any:
     return _load_model(Path(name), shapes) if name.endswith((".onnx", ".pt2")) else name
 
 
-def _parse_shapes(items: list[str] | None) -> dict[str, list[int]]:
-    shapes = {}
+def _parse_shapes(items: list[str] | None) -> dict[str, list[int | str]]:
+    shapes: dict[str, list[int | str]] = {}
     for item in items or []:
-        name, _, dims = item.rpartition(":")
-        if not name or not all(dim.strip().isdigit() for dim in dims.split(",")):
-            raise OptionError(f"--shape {item}: expected name:1,3,224,224")
-        shapes[name] = [int(dim) for dim in dims.split(",")]
+        name, _, text = item.rpartition(":")
+        dims = [dim.strip() for dim in text.split(",")]
+        if not name or not all(dim.isdigit() or dim.isidentifier() for dim in dims):
+            raise OptionError(
+                f"--shape {item}: expected name:1,3,224,224, with a name for each dimension that "
+                "stays open: name:batch,3,224,224"
+            )
+        shapes[name] = [int(dim) if dim.isdigit() else dim for dim in dims]
     return shapes
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from tvm_byoc_kit.errors import ModelError
 from tvm_byoc_kit.signature import TensorSpec, function_signature
@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     import numpy as np
     from tvm import IRModule
 
-__all__ = ["ImportedModel", "Reference", "as_model", "load_model"]
+    from tvm_byoc_kit.prepare_report import PrepareReport
+
+__all__ = ["ImportedModel", "Reference", "as_model", "kind_of", "load_model"]
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,10 @@ class ImportedModel:
         The file or class it came from.
     reference : Reference, optional
         Runs the model in its original framework.
+    report : PrepareReport, optional
+        What was done to the module since it was imported.
+    unprepared : tvm.IRModule, optional
+        The module before `prepare`.
     """
 
     mod: IRModule
@@ -60,13 +66,16 @@ class ImportedModel:
     entry: str = "main"
     origin: str = ""
     reference: Reference | None = None
+    report: PrepareReport | None = None
+    unprepared: IRModule | None = None
 
 
 def load_model(
     model: Any,
     example_inputs: Sequence[Any] | None = None,
     *,
-    shapes: Mapping[str, Sequence[int]] | None = None,
+    shapes: Mapping[str, Sequence[int | str]] | None = None,
+    simplify: Literal["auto"] | bool = "auto",
     dynamic_shapes: Any = None,
     entry: str | None = None,
 ) -> ImportedModel:
@@ -79,7 +88,14 @@ def load_model(
     example_inputs : sequence of torch.Tensor, optional
         For an ``nn.Module``: the inputs it is traced with.
     shapes : mapping of input name to shape, optional
-        For ONNX: fixed shapes of inputs that are dynamic in the file.
+        For ONNX: shapes of the inputs that are dynamic in the file; a string is the name of a
+        dimension that stays open, the same string the same size: ``{"x": ("batch", 3, 224, 224)}``.
+    simplify : "auto" or bool
+        For ONNX: whether onnxsim simplifies the model first. It runs in another process, its result
+        is compared with the original in ONNX Runtime, and what fails is imported as it was, with a
+        warning. ``auto``: where both packages are installed, all shapes are fixed, the weights
+        are below 512 MiB, and something that depends on shapes is left that the kit's own folding
+        does not compute, or TVM does not take the model as it is.
     dynamic_shapes : optional
         For an ``nn.Module``: passed to ``torch.export.export``.
     entry : str, optional
@@ -90,11 +106,12 @@ def load_model(
     ModelError
         When the model is of no such kind or cannot be imported, or an argument does not apply.
     """
-    kind = "imported" if isinstance(model, ImportedModel) else _kind(model)
+    kind = kind_of(model)
     _check_arguments(
         kind,
         example_inputs=example_inputs,
         shapes=shapes or None,
+        simplify=None if simplify == "auto" else simplify,
         dynamic_shapes=dynamic_shapes,
         entry=entry,
     )
@@ -105,7 +122,7 @@ def load_model(
     if kind == "onnx":
         from tvm_byoc_kit.frontends.onnx import import_onnx
 
-        return import_onnx(model, shapes)
+        return import_onnx(model, shapes, simplify)
     from tvm_byoc_kit.frontends.torch import import_torch
 
     return import_torch(model, example_inputs, dynamic_shapes)
@@ -114,7 +131,7 @@ def load_model(
 # What load_model's arguments apply to.
 _ARGUMENTS = {
     "relax": ("entry",),
-    "onnx": ("shapes",),
+    "onnx": ("shapes", "simplify"),
     "torch": ("example_inputs", "dynamic_shapes"),
     "imported": (),
 }
@@ -132,7 +149,16 @@ def as_model(model: Any) -> ImportedModel:
     return load_model(model)
 
 
-def _kind(model: Any) -> str:
+def kind_of(model: Any) -> str:
+    """``onnx``, ``torch``, ``relax`` or ``imported``: what `load_model` takes `model` for.
+
+    Raises
+    ------
+    ModelError
+        When it is nothing of these.
+    """
+    if isinstance(model, ImportedModel):
+        return "imported"
     if isinstance(model, (str, os.PathLike)):
         return "torch" if os.fspath(model).endswith(".pt2") else "onnx"
     names = {f"{cls.__module__.split('.')[0]}.{cls.__name__}" for cls in type(model).__mro__}

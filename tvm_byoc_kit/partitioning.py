@@ -49,6 +49,7 @@ def partition(
     *,
     bind_constants: bool | None = None,
     annotate_codegen: bool | None = None,
+    prepare: bool | None = None,
 ) -> Partition:
     """Offload to `backend` what its patterns match.
 
@@ -62,10 +63,14 @@ def partition(
     annotate_codegen : bool, optional
         True: every match is a region of its own; False: neighbouring matches are merged.
         None: the backend's own default.
+    prepare : bool, optional
+        Whether to run `byoc.prepare` for `backend` first. None: yes, unless that has been done,
+        or `model` is a plain IRModule, which is taken as it is.
 
     Returns
     -------
     Partition
+        Its ``model`` is the prepared one; ``model.report`` says what was done to it.
 
     Warns
     -----
@@ -75,7 +80,7 @@ def partition(
     """
     chosen = get_backend(backend)
     chosen.require("partition")
-    imported = as_model(model)
+    imported = _as_prepared(model, chosen, prepare)
     if chosen.patterns is None:
         return Partition(imported.mod, chosen, imported)
     partitioner = chosen.partitioner
@@ -94,6 +99,18 @@ def partition(
         fuse=lambda module, name: _fuse(module, patterns, bind, [name]),
     )
     return Partition(mod, chosen, imported)
+
+
+def _as_prepared(model: Any, backend: Backend, wanted: bool | None) -> ImportedModel:
+    from tvm.ir import IRModule
+
+    from tvm_byoc_kit.preparation import prepare
+
+    imported = as_model(model)
+    done = imported.report is not None and imported.report.backend == backend.name
+    if wanted is None:
+        wanted = not done and not isinstance(model, IRModule)
+    return prepare(imported, backend) if wanted else imported
 
 
 def _fuse(

@@ -1,42 +1,308 @@
-"""Preparation: what an imported module goes through before it is partitioned."""
+"""Preparation: the passes between the import of a model and its partition, in their order.
+
+What a backend's patterns find depends on what they are shown: a batch normalization between two
+convolutions, a broadcast that does nothing, or a bias written as the reshape of a constant keeps
+neighbouring matches from becoming one region. `PASSES` is the whole pipeline.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
-from tvm_byoc_kit.errors import ModelError, reason
+from tvm_byoc_kit.backend import Backend, get_backend
+from tvm_byoc_kit.errors import OptionError, reason
+from tvm_byoc_kit.model import ImportedModel, as_model
+from tvm_byoc_kit.prepare_report import PassReport, PrepareReport, count_ops
+from tvm_byoc_kit.signature import function_signature
 
 if TYPE_CHECKING:
     from tvm import IRModule
 
-__all__ = ["prepare"]
+__all__ = ["PASSES", "Pass", "Settings", "prepare", "tidy"]
 
 
-def prepare(mod: IRModule) -> IRModule:
-    """Compute what depends on weights alone, and drop what nothing reads.
+@dataclass(frozen=True)
+class Settings:
+    """What the passes depend on beside the module."""
 
-    Importers write a bias as the reshape, and a transposed weight as the permutation, of a
-    constant; and a dead op between two matches keeps them from becoming one region.
+    entry: str
+    backend: Backend | None = None
+    symbols: Mapping[str, int] | None = None
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One step of the pipeline.
+
+    Parameters
+    ----------
+    name : str
+    run : callable
+        Gets the module, the settings, and a counter for notes; gives a new module.
+    at_import : bool
+        Whether frontends run it as well: cheap, and of use to every backend.
+    """
+
+    name: str
+    run: Callable[[IRModule, Settings, Counter[str]], IRModule]
+    at_import: bool = False
+
+
+def prepare(
+    model: Any,
+    backend: str | Backend | None = None,
+    *,
+    symbols: Mapping[str, int] | None = None,
+) -> ImportedModel:
+    """Bring a model into the form in which a backend takes the most of it.
+
+    Parameters
+    ----------
+    model : ImportedModel, tvm.IRModule, or anything that `load_model` takes alone
+        Not changed. Batch normalization not in training mode, and dropout, become what they are at
+        inference.
+    backend : str or Backend, optional
+        Its patterns decide which batch normalizations stay whole, its ``layout`` which layouts
+        convolutions get. None: for no backend in particular.
+    symbols : mapping of str to int, optional
+        Sizes for symbolic dimensions of the inputs, by name.
+
+    Returns
+    -------
+    ImportedModel
+        Its ``report`` says what each pass did, its ``unprepared`` is the module as it was. Inputs
+        and outputs keep their names and order; bound dimensions are numbers.
+
+    Raises
+    ------
+    OptionError
+        When `symbols` names no symbolic dimension of the inputs, or gives no positive size.
+    """
+    imported = as_model(model)
+    chosen = None if backend is None else get_backend(backend)
+    _check_symbols(imported, symbols or {})
+    settings = Settings(imported.entry, chosen, symbols)
+    mod, passes = _run(imported.mod, PASSES, settings)
+    earlier = imported.report.passes if imported.report else ()
+    at_import = tuple(item for item in earlier if item.at_import)
+    report = PrepareReport((*at_import, *passes), chosen.name if chosen else None)
+    inputs, outputs = _signature(mod, imported)
+    return replace(
+        imported,
+        mod=mod,
+        inputs=inputs,
+        outputs=outputs,
+        report=report,
+        unprepared=imported.unprepared or imported.mod,
+    )
+
+
+def tidy(mod: IRModule, entry: str = "main") -> tuple[IRModule, PrepareReport]:
+    """The passes that frontends run on what they import: those of `PASSES` with ``at_import``.
 
     Parameters
     ----------
     mod : tvm.IRModule
-        With the weights as constants and ``main`` as the function to run.
-
-    Raises
-    ------
-    ModelError
-        When TVM cannot compute what depends on weights alone, for instance an empty slice of them.
+        With the weights as constants.
+    entry : str
+        The function to run.
     """
-    from tvm.ir.transform import Sequential
-    from tvm.relax import transform
+    chosen = tuple(item for item in PASSES if item.at_import)
+    mod, passes = _run(mod, chosen, Settings(entry))
+    return mod, PrepareReport(tuple(replace(item, at_import=True) for item in passes))
 
-    passes = [
-        transform.FoldConstant(),
-        transform.CanonicalizeBindings(),
-        transform.DeadCodeElimination(),
-    ]
-    try:
-        return Sequential(passes)(mod)
-    except Exception as error:  # TVM raises InternalError, ValueError, TypeError …
-        raise ModelError(f"TVM cannot simplify the imported model: {reason(error)}") from error
+
+def _run(
+    mod: IRModule, passes: tuple[Pass, ...], settings: Settings
+) -> tuple[IRModule, tuple[PassReport, ...]]:
+    reports = []
+    before = count_ops(mod)
+    for item in passes:
+        notes: Counter[str] = Counter()
+        start = time.process_time()
+        skipped = ""
+        try:
+            mod = item.run(mod, settings, notes)
+        except Exception as error:  # noqa: BLE001 - TVM may raise anything; `mod` is as before
+            skipped = f"{type(error).__name__}: {reason(error)}"
+        seconds = time.process_time() - start
+        after = count_ops(mod)
+        lines = tuple(note if n == 1 else f"{note}, {n} times" for note, n in notes.items())
+        reports.append(PassReport(item.name, before, after, seconds, lines, skipped))
+        before = after
+    return mod, tuple(reports)
+
+
+def _signature(mod: IRModule, model: ImportedModel) -> tuple[Any, Any]:
+    """The signature of the prepared module under the model's own names."""
+    names = [spec.name for spec in model.outputs]
+    inputs, outputs = function_signature(mod, model.entry, names)
+    return (
+        tuple(replace(new, name=old.name) for new, old in zip(inputs, model.inputs, strict=True)),
+        tuple(replace(new, name=old.name) for new, old in zip(outputs, model.outputs, strict=True)),
+    )
+
+
+def _check_symbols(model: ImportedModel, symbols: Mapping[str, int]) -> None:
+    known = _symbols_of(model.mod, model.entry) if symbols else {}
+    for name, size in symbols.items():
+        if name not in known:
+            raise OptionError(
+                f"symbols names '{name}', which is no symbolic dimension of the inputs; there "
+                f"are: {', '.join(known) or 'none'}"
+            )
+        if type(size) is not int or size < 1:
+            raise OptionError(f"symbols['{name}'] = {size!r}: expected an integer >= 1")
+
+
+def _symbols_of(mod: IRModule, entry: str) -> dict[str, Any]:
+    from tvm import relax
+
+    found = relax.analysis.defined_symbolic_vars(mod[entry])
+    return {var.name: var for var in found}
+
+
+# --- The passes ---------------------------------------------------------------------------------
+
+
+def _bind_symbols(mod: IRModule, settings: Settings, _notes: Counter[str]) -> IRModule:
+    if not settings.symbols:
+        return mod
+    from tvm.relax.transform import BindSymbolicVars
+
+    known = _symbols_of(mod, settings.entry)
+    sizes = {known[name]: size for name, size in settings.symbols.items()}
+    return BindSymbolicVars(sizes, settings.entry)(mod)
+
+
+def _canonicalize(mod: IRModule, _settings: Settings, _notes: Counter[str]) -> IRModule:
+    from tvm.relax.transform import CanonicalizeBindings
+
+    return CanonicalizeBindings()(mod)
+
+
+def _into_dataflow(mod: IRModule, _settings: Settings, _notes: Counter[str]) -> IRModule:
+    """Every binding that may into dataflow blocks, outside of which nothing is offloaded.
+
+    TVM's importers write none for a function with an ``If``.
+    """
+    from tvm.relax.transform import ConvertToDataflow
+
+    return ConvertToDataflow(min_size=1)(mod)
+
+
+def _cleaned(mod: IRModule, settings: Settings, notes: Counter[str]) -> IRModule:
+    """Without the aliases and the dead calls that a rewrite leaves behind."""
+    return _dead_code(_canonicalize(mod, settings, notes), settings, notes)
+
+
+def _remove_dropout(mod: IRModule, settings: Settings, notes: Counter[str]) -> IRModule:
+    from tvm_byoc_kit.simplification import remove_dropout
+
+    return _cleaned(remove_dropout(mod, notes), settings, notes)
+
+
+def _fold_constants(mod: IRModule, settings: Settings, notes: Counter[str]) -> IRModule:
+    from tvm_byoc_kit.constant_folding import fold_constants
+
+    return _cleaned(fold_constants(mod, notes), settings, notes)
+
+
+def _fold_batch_norm(mod: IRModule, settings: Settings, notes: Counter[str]) -> IRModule:
+    from tvm_byoc_kit.batch_norm_folding import fold_batch_norm
+
+    def keep(call: Any) -> bool:
+        return settings.backend is not None and _takes(settings.backend, call)
+
+    return _cleaned(fold_batch_norm(mod, keep, notes), settings, notes)
+
+
+def _takes(backend: Backend, call: Any) -> bool:
+    """Whether a pattern of `backend` matches `call` on its own."""
+    from tvm import relax
+    from tvm.relax.transform import FuseOpsByPattern
+
+    patterns = backend.patterns() if backend.patterns else []
+    if not patterns:
+        return False
+    builder = relax.BlockBuilder()
+    data = relax.Var("data", call.args[0].ty)
+    others = [relax.Var(f"p{i}", argument.ty) for i, argument in enumerate(call.args[1:])]
+    with builder.function("main", [data, *others]):
+        with builder.dataflow():
+            made = relax.Call(call.op, [data, *others], call.attrs, call.ty_args)
+            result = builder.emit_output(made)
+        builder.emit_func_output(result)
+    matched = FuseOpsByPattern(patterns, bind_constants=False)(builder.get())
+    return any(f.attrs and "Composite" in f.attrs for f in matched.functions.values())
+
+
+_ROUNDS = 4  # of rules that make room for others; more than any chain seen in a model needs
+
+
+def _simplify(mod: IRModule, settings: Settings, notes: Counter[str]) -> IRModule:
+    from tvm_byoc_kit.simplification import simplify
+
+    for _ in range(_ROUNDS):
+        before = count_ops(mod)
+        mod = _cleaned(simplify(mod, notes), settings, notes)
+        if count_ops(mod) == before:
+            break
+    return mod
+
+
+def _common_subexpressions(mod: IRModule, settings: Settings, notes: Counter[str]) -> IRModule:
+    from tvm.relax.transform import EliminateCommonSubexpr
+
+    return _cleaned(EliminateCommonSubexpr()(mod), settings, notes)
+
+
+def _dead_code(mod: IRModule, settings: Settings, _notes: Counter[str]) -> IRModule:
+    from tvm.relax.transform import DeadCodeElimination
+
+    return DeadCodeElimination([settings.entry])(mod)
+
+
+def _convert_layout(mod: IRModule, settings: Settings, notes: Counter[str]) -> IRModule:
+    layout = settings.backend.layout if settings.backend else None
+    # Without such an op there is nothing to gain, and TVM's pass has failed on transformers.
+    if not layout or not layout.keys() & count_ops(mod).keys():
+        return mod
+    from tvm.relax.transform import ConvertLayout
+
+    from tvm_byoc_kit.simplification import sink_permutations
+
+    converted = ConvertLayout({op: list(layouts) for op, layouts in layout.items()})(mod)
+    mod = _fold_constants(converted, settings, notes)
+    for _ in range(_ROUNDS):
+        before = count_ops(mod)["relax.permute_dims"]
+        mod = _simplify(_cleaned(sink_permutations(mod), settings, notes), settings, notes)
+        if count_ops(mod)["relax.permute_dims"] == before:
+            break
+    return _fold_constants(mod, settings, notes)
+
+
+def _normalize(mod: IRModule, _settings: Settings, _notes: Counter[str]) -> IRModule:
+    from tvm.relax.transform import Normalize
+
+    return Normalize()(mod)
+
+
+PASSES: tuple[Pass, ...] = (
+    Pass("bind_symbols", _bind_symbols),  # first: what is static can be folded and simplified
+    Pass("dataflow", _into_dataflow, at_import=True),
+    Pass("canonicalize", _canonicalize, at_import=True),  # patterns see through no alias or tuple
+    Pass("dead_code", _dead_code, at_import=True),  # a dead op splits a region like a live one
+    Pass("fold_constants", _fold_constants, at_import=True),  # weights are constants from here on
+    Pass("remove_dropout", _remove_dropout, at_import=True),
+    Pass("fold_batch_norm", _fold_batch_norm),
+    Pass("simplify", _simplify),
+    Pass("fold_again", _fold_constants),  # of what the two passes before have made constant
+    Pass("common_subexpressions", _common_subexpressions),
+    Pass("convert_layout", _convert_layout),
+    Pass("normalize", _normalize, at_import=True),
+)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from tvm_byoc_kit.availability import probe
 from tvm_byoc_kit.errors import ModelError, OptionError
-from tvm_byoc_kit.model import ImportedModel, Reference, load_model
+from tvm_byoc_kit.model import ImportedModel, Reference, kind_of, load_model
 from tvm_byoc_kit.signature import evaluate
 
 if TYPE_CHECKING:
@@ -195,6 +196,10 @@ def _resolve(exe: Executable, reference: Any) -> Reference:
                 f"unknown reference '{reference}'; expected auto, tvm, onnxruntime, torch, a model "
                 "file (.onnx or .pt2), a model, or a function from arrays to arrays"
             )
+        if kind_of(reference) == "onnx" and probe("onnxruntime"):
+            from tvm_byoc_kit.frontends.onnx import onnx_reference
+
+            return onnx_reference(reference)  # without import, which would need shapes
         model, reference = load_model(reference), "auto"
     if model is None:
         raise ModelError(
@@ -217,12 +222,14 @@ def _host_build(model: ImportedModel) -> Reference:
     from tvm_byoc_kit.building import compile as compile_model
     from tvm_byoc_kit.building import region_backends
 
-    if region_backends(model.mod):  # built again, its regions would be compared with themselves
+    # The module before `prepare`, as it is: what `prepare` did is to be checked too.
+    original = replace(model, mod=model.unprepared or model.mod)
+    if region_backends(original.mod):  # built again, its regions would be compared with themselves
         raise ModelError(
             "the model was given partitioned, so there is no host build of it; give the module "
             "from before: verify(exe, reference=module)"
         )
-    return Reference("TVM's host build", compile_model(model, "llvm").run)
+    return Reference("TVM's host build", compile_model(original, "llvm", prepare=False).run)
 
 
 def _compare(name: str, got: np.ndarray, expected: Any, tolerance: Tolerance | None) -> OutputCheck:

@@ -37,4 +37,5 @@ BACKEND = Backend(
         "device": ("device:cuda",),
     },
     target="cuda",
+    layout={"relax.nn.conv2d": ("NHWC", "OHWI")},
 )

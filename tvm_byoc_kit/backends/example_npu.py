@@ -133,6 +133,8 @@ _DTYPES = {
     "relax.permute_dims": _ANY,
     "relax.concat": _ANY,
 }
+# The engines that multiply and sum read no 32-bit integers.
+_OPERANDS = dict.fromkeys(("relax.nn.conv1d", "relax.nn.conv2d", "relax.matmul"), _FLOAT | _BYTE)
 _LAYOUTS = {
     "data_layout": ("NCHW", "NHWC", "NCW", "NWC"),
     "kernel_layout": ("OIHW", "HWIO", "OHWI", "OIW", "WIO", "OWI"),
@@ -154,8 +156,9 @@ def _tensor_types(call: Call) -> list[tuple[str, object]]:
 
 
 def _refused_dtype(call: Call) -> str | None:
-    allowed = _DTYPES.get(call.op.name, _FLOAT)
     for name, ty in _tensor_types(call):
+        table = _DTYPES if name == "result" else {**_DTYPES, **_OPERANDS}
+        allowed = table.get(call.op.name, _FLOAT)
         dtype = str(ty.dtype)  # type: ignore[attr-defined]
         if dtype not in allowed:
             return f"{call.op.name}: {name} is {dtype}; the NPU has {', '.join(sorted(allowed))}"

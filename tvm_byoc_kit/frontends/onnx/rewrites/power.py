@@ -1,0 +1,35 @@
+"""Pow of integers, and of two types: TVM's power takes floats of one type.
+
+The result has the base's type. Integers are computed in double, as ONNX Runtime does.
+"""
+
+from __future__ import annotations
+
+import onnx
+from onnx import TensorProto
+
+from tvm_byoc_kit.frontends.onnx.graph_tools import MAIN_DOMAINS, Replacement, Scope, replace_nodes
+
+__all__ = ["rewrite"]
+
+_FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE, TensorProto.BFLOAT16)
+
+
+def rewrite(model: onnx.ModelProto) -> int:
+    """Cast around every Pow that needs it."""
+    return replace_nodes(model, _replace)
+
+
+def _replace(node: onnx.NodeProto, scope: Scope, new: Replacement) -> bool:
+    if node.op_type != "Pow" or node.domain not in MAIN_DOMAINS:
+        return False
+    base, exponent = (scope.dtype(name) for name in node.input)
+    if not base or not exponent or (base == exponent and base in _FLOATS):
+        return False
+    if base in _FLOATS:
+        cast = new.add("Cast", [node.input[1]], to=base)
+        new.add("Pow", [node.input[0], cast], node.output[0])
+        return True
+    doubles = [new.add("Cast", [name], to=TensorProto.DOUBLE) for name in node.input]
+    new.add("Cast", [new.add("Pow", doubles)], node.output[0], to=base)
+    return True
