@@ -332,6 +332,36 @@ def test_what_cannot_be_right_is_refused_by_name(message: str) -> None:
         byoc.load_model(REFUSED[message].model(), simplify=False)
 
 
+@pytest.mark.parametrize(("op", "infinity"), [("ReduceMax", -np.inf), ("ReduceMin", np.inf)])
+@pytest.mark.parametrize("keepdims", [0, 1])
+def test_the_bound_of_a_row_that_is_masked_by_infinity_is_infinite(
+    op: str, infinity: float, keepdims: int
+) -> None:
+    lowest = np.copysign(np.finfo(FLOAT).max, infinity)
+    x = np.array([[1, 2, 3], [lowest, lowest, lowest], [4, lowest, 5]], FLOAT)
+    mask = np.array([[True, False, True], [True, True, False], [False, False, False]])
+    nodes = [
+        helper.make_node("Where", ["mask", "x", "infinity"], ["masked"]),
+        helper.make_node(op, ["masked", "axes"], ["y"], keepdims=keepdims),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [
+            helper.make_tensor_value_info("x", TensorProto.FLOAT, x.shape),
+            helper.make_tensor_value_info("mask", TensorProto.BOOL, mask.shape),
+        ],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [
+            numpy_helper.from_array(np.array(infinity, FLOAT), "infinity"),
+            numpy_helper.from_array(np.array([1]), "axes"),
+        ],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
+    got = byoc.compile(byoc.load_model(model, simplify=False), "llvm").run({"x": x, "mask": mask})
+    np.testing.assert_array_equal(got["y"], run_onnx(model, {"x": x, "mask": mask})[0])
+
+
 @pytest.mark.parametrize("dtype", ["FLOAT8E4M3FN", "FLOAT8E5M2", "INT4"])
 def test_a_value_of_a_small_type_within_the_graph_is_refused(dtype: str) -> None:
     nodes = [
