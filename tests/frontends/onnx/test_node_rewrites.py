@@ -20,6 +20,7 @@ from tvm_byoc_kit.frontends.onnx.rewrites import (
     layer_normalization,
     mod,
     non_max_suppression,
+    one_hot,
     power,
     reductions,
     resize,
@@ -186,6 +187,19 @@ CASES = {
         power.rewrite,
         "Pow",
         {"x": np.array([3, -2, 46340, 7], np.int32), "p": np.array([4, 5, 2, 0], np.int32)},
+    ),
+    "one hot, last axis": Case(
+        one_hot.rewrite,
+        "OneHot",
+        {"x": np.array([[0, 2], [-1, 7]])},
+        {"depth": np.array(4), "values": np.array([0.5, 2], FLOAT)},
+    ),
+    "one hot, first axis": Case(
+        one_hot.rewrite,
+        "OneHot",
+        {"x": np.array([0, 2, -3, 7])},
+        {"depth": np.array([4]), "values": np.array([0, 5])},
+        {"axis": 0},
     ),
     "softplus": Case(
         softplus.rewrite, "Softplus", {"x": np.array([-90, -20, -9, 0, 1, 100], FLOAT)}
