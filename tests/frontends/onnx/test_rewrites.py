@@ -201,7 +201,7 @@ def branches(*operators: tuple[str, list[str], list[int]]) -> dict[str, onnx.Gra
     }
 
 
-@pytest.mark.parametrize("condition", [True, False, [True], [False]])
+@pytest.mark.parametrize("condition", [True, False, [True], [False], [[True]], [[False]]])
 def test_a_branch_decided_at_run_time_is_selected(
     make_onnx: Any, agree: Any, operators: Any, condition: Any
 ) -> None:
