@@ -232,7 +232,7 @@ MODELS = (
     ),
     Model(
         "openwakeword jarvis",
-        "wake word, dense with an If",
+        "wake word, dense, an If over a result",
         WAKEWORD,
         _WAKEWORD_FILES + "hey_jarvis_v0.1.onnx",
         {"x.1": (noise, (1, 16, 96))},

@@ -20,7 +20,7 @@ MEMORY = 12 * 2**30
 QUICK = {
     "silero-vad": 0.6,  # If over an input made constant, LSTM
     "openwakeword mycroft": 0.6,  # two LSTMs
-    "openwakeword jarvis": 0.8,  # an If that stays
+    "openwakeword jarvis": 0.8,  # an If decided at run time
     "basic-pitch": 0.7,
     "swift-f0": 0.6,
 }
