@@ -151,3 +151,11 @@ def test_a_model_file_without_the_package_that_reads_it(
     monkeypatch.setattr(util, "find_spec", no_onnx)
     with pytest.raises(ModelError, match="onnx package: pip install"):
         byoc.load_model(onnx_path)
+
+
+def test_shapes_and_simplify_may_be_given_by_place(dynamic_onnx_proto: onnx.ModelProto) -> None:
+    name = dynamic_onnx_proto.graph.input[0].name
+    by_name = byoc.load_model(dynamic_onnx_proto, shapes={name: (3, 4)}, simplify=False)
+    by_place = byoc.load_model(dynamic_onnx_proto, {name: (3, 4)}, False)
+    assert by_place.inputs == by_name.inputs
+    assert by_place.inputs[0].shape[0] == 3

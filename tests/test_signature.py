@@ -75,15 +75,19 @@ def test_given_output_names_are_used_when_they_are_as_many() -> None:
     ("mod", "name"),
     [
         (UnknownShape, "x"),
-        (UnknownResult, "output"),
         (ShapeParameter, "s"),
         (TupleParameter, "x"),
     ],
-    ids=["unknown shape", "unknown result", "shape parameter", "tuple parameter"],
+    ids=["unknown shape", "shape parameter", "tuple parameter"],
 )
 def test_what_is_no_tensor_of_known_shape_is_named(mod: tvm.IRModule, name: str) -> None:
     with pytest.raises(ModelError, match=rf"`{name}` is .*R\.Tensor\("):
         function_signature(mod, "main")
+
+
+def test_a_result_whose_sizes_only_the_run_tells_has_names_for_them() -> None:
+    (output,) = function_signature(UnknownResult, "main")[1]
+    assert output.shape == ("output0_size0", "output0_size1")
 
 
 def test_a_function_that_is_no_relax_function_is_refused() -> None:

@@ -89,6 +89,15 @@ def test_an_artifact_is_verified_against_its_model(
         assert byoc.verify(loaded, reference).reference == "onnxruntime"
 
 
+def test_an_artifact_with_an_open_dimension_is_verified_against_its_model(
+    dynamic_onnx_proto: onnx.ModelProto, tmp_path: Path
+) -> None:
+    path = tmp_path / "model.so"
+    model = byoc.load_model(dynamic_onnx_proto, shapes={"input.1": ("rows", 4)})
+    byoc.compile(model, "llvm").export(path)
+    assert byoc.verify(byoc.load(path), dynamic_onnx_proto).reference == "onnxruntime"
+
+
 @pytest.mark.parametrize("reference", ["auto", "tvm", "onnxruntime"])
 def test_an_artifact_alone_has_no_reference(host_artifact: Path, reference: str) -> None:
     with pytest.raises(ModelError, match=r"does not carry its original model; give it"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from tvm_byoc_kit.errors import ModelError
 from tvm_byoc_kit.signature import TensorSpec, function_signature
@@ -72,14 +72,17 @@ class ImportedModel:
 
 def load_model(
     model: Any,
-    example_inputs: Sequence[Any] | None = None,
+    example_inputs: Any = None,
+    dynamic_shapes: Any = None,
     *,
     shapes: Mapping[str, Sequence[int | str]] | None = None,
     simplify: Literal["auto"] | bool = "auto",
-    dynamic_shapes: Any = None,
     entry: str | None = None,
 ) -> ImportedModel:
-    """Import a model into Relax.
+    """Import a model into Relax: ``load_model(path, shapes)``, ``load_model(module, inputs)``.
+
+    For ONNX the second and third places are `shapes` and `simplify`, for PyTorch `example_inputs`
+    and `dynamic_shapes`; each can be given by name, too.
 
     Parameters
     ----------
@@ -107,6 +110,10 @@ def load_model(
         When the model is of no such kind or cannot be imported, or an argument does not apply.
     """
     kind = kind_of(model)
+    if kind == "onnx" and isinstance(example_inputs, Mapping):  # load_model(path, shapes, ...)
+        shapes, example_inputs = example_inputs, None
+    if kind == "onnx" and isinstance(dynamic_shapes, (bool, str)):  # load_model(path, shapes, True)
+        simplify, dynamic_shapes = cast("Literal['auto'] | bool", dynamic_shapes), None
     _check_arguments(
         kind,
         example_inputs=example_inputs,

@@ -242,6 +242,18 @@ def _check_kind(spec: TensorSpec, array: np.ndarray) -> None:
         )
 
 
+def _from_dlpack(spec: TensorSpec, value: Any) -> np.ndarray:
+    """`value` as an array; NumPy itself reads no bfloat16, TVM does so through ml_dtypes."""
+    import numpy as np
+
+    if spec.dtype != "bfloat16":
+        return np.from_dlpack(value)
+    import tvm
+
+    array: np.ndarray = tvm.runtime.from_dlpack(value).numpy()
+    return array
+
+
 def _as_numpy(spec: TensorSpec, value: Any) -> np.ndarray:
     import numpy as np
 
@@ -253,7 +265,7 @@ def _as_numpy(spec: TensorSpec, value: Any) -> np.ndarray:
             "tensor in CPU memory"
         )
     try:
-        return np.ascontiguousarray(np.from_dlpack(value)).reshape(tuple(value.shape))
+        return np.ascontiguousarray(_from_dlpack(spec, value)).reshape(tuple(value.shape))
     except (BufferError, RuntimeError, TypeError, ValueError) as error:
         raise InputError(
             f"input '{spec.name}' cannot be read through DLPack: {error}; give it as a NumPy array "

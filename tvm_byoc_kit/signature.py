@@ -56,7 +56,8 @@ def function_signature(
     Raises
     ------
     ModelError
-        When there is no such function, or an input or output is no tensor of known rank.
+        When there is no such function, an input is no tensor of known shape, or an output no tensor
+        of known rank.
     """
     from tvm import relax
 
@@ -67,10 +68,14 @@ def function_signature(
         )
     function = mod[names[entry]]
     inputs = _distinct([_spec(var.name, var.ty) for var in function.params])
-    types = _flatten(function.ret_ty)
+    # The result's declared type has no sizes that are known only after the run; the body's has.
+    types = _flatten(function.body.body.ty)
     if output_names is None or len(output_names) != len(types):
         output_names = ["output"] if len(types) == 1 else [f"output_{i}" for i in range(len(types))]
-    outputs = tuple(_spec(name, ty) for name, ty in zip(output_names, types, strict=True))
+    outputs = tuple(
+        _spec(name, _with_sizes(ty, index))
+        for index, (name, ty) in enumerate(zip(output_names, types, strict=True))
+    )
     return inputs, outputs
 
 
@@ -80,6 +85,16 @@ def _flatten(ty: Any) -> list[Any]:
     if not isinstance(ty, TupleType):
         return [ty]
     return [leaf for member in ty.fields for leaf in _flatten(member)]
+
+
+def _with_sizes(ty: Any, index: int) -> Any:
+    """`ty` with a name for each size, where the rank is known and no size is."""
+    from tvm import relax, tirx
+
+    if not isinstance(ty, relax.TensorType) or ty.shape is not None or ty.ndim < 1:
+        return ty
+    sizes = [tirx.Var(f"output{index}_size{axis}", "int64") for axis in range(ty.ndim)]
+    return relax.TensorType(sizes, ty.dtype)
 
 
 def _spec(name: str, ty: Any) -> TensorSpec:

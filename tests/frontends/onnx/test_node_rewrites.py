@@ -20,6 +20,7 @@ from tvm_byoc_kit.frontends.onnx.rewrites import (
     layer_normalization,
     mod,
     non_max_suppression,
+    one_hot,
     power,
     reductions,
     resize,
@@ -187,6 +188,19 @@ CASES = {
         "Pow",
         {"x": np.array([3, -2, 46340, 7], np.int32), "p": np.array([4, 5, 2, 0], np.int32)},
     ),
+    "one hot, last axis": Case(
+        one_hot.rewrite,
+        "OneHot",
+        {"x": np.array([[0, 2], [-1, 7]])},
+        {"depth": np.array(4), "values": np.array([0.5, 2], FLOAT)},
+    ),
+    "one hot, first axis": Case(
+        one_hot.rewrite,
+        "OneHot",
+        {"x": np.array([0, 2, -3, 7])},
+        {"depth": np.array([4]), "values": np.array([0, 5])},
+        {"axis": 0},
+    ),
     "softplus": Case(
         softplus.rewrite, "Softplus", {"x": np.array([-90, -20, -9, 0, 1, 100], FLOAT)}
     ),
@@ -330,6 +344,36 @@ REFUSED = {
 def test_what_cannot_be_right_is_refused_by_name(message: str) -> None:
     with pytest.raises(ModelError, match=rf"the_node(?s:.)*{message}"):
         byoc.load_model(REFUSED[message].model(), simplify=False)
+
+
+@pytest.mark.parametrize(("op", "infinity"), [("ReduceMax", -np.inf), ("ReduceMin", np.inf)])
+@pytest.mark.parametrize("keepdims", [0, 1])
+def test_the_bound_of_a_row_that_is_masked_by_infinity_is_infinite(
+    op: str, infinity: float, keepdims: int
+) -> None:
+    lowest = np.copysign(np.finfo(FLOAT).max, infinity)
+    x = np.array([[1, 2, 3], [lowest, lowest, lowest], [4, lowest, 5]], FLOAT)
+    mask = np.array([[True, False, True], [True, True, False], [False, False, False]])
+    nodes = [
+        helper.make_node("Where", ["mask", "x", "infinity"], ["masked"]),
+        helper.make_node(op, ["masked", "axes"], ["y"], keepdims=keepdims),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [
+            helper.make_tensor_value_info("x", TensorProto.FLOAT, x.shape),
+            helper.make_tensor_value_info("mask", TensorProto.BOOL, mask.shape),
+        ],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [
+            numpy_helper.from_array(np.array(infinity, FLOAT), "infinity"),
+            numpy_helper.from_array(np.array([1]), "axes"),
+        ],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
+    got = byoc.compile(byoc.load_model(model, simplify=False), "llvm").run({"x": x, "mask": mask})
+    np.testing.assert_array_equal(got["y"], run_onnx(model, {"x": x, "mask": mask})[0])
 
 
 @pytest.mark.parametrize("dtype", ["FLOAT8E4M3FN", "FLOAT8E5M2", "INT4"])

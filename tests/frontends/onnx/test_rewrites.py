@@ -201,7 +201,7 @@ def branches(*operators: tuple[str, list[str], list[int]]) -> dict[str, onnx.Gra
     }
 
 
-@pytest.mark.parametrize("condition", [True, False, [True], [False]])
+@pytest.mark.parametrize("condition", [True, False, [True], [False], [[True]], [[False]]])
 def test_a_branch_decided_at_run_time_is_selected(
     make_onnx: Any, agree: Any, operators: Any, condition: Any
 ) -> None:
@@ -323,14 +323,22 @@ def test_shifts_by_the_width_or_more_give_zero(
     assert got[3] == 0
 
 
-def test_shifts_of_signed_integers_are_refused(make_onnx: Any) -> None:
-    values = [("x", TensorProto.INT32, [4]), ("s", TensorProto.INT32, [4])]
-    proto = make_onnx(
-        [("BitShift", ["x", "s"], ["y"], {"direction": "LEFT"})],
-        values,
-        [("y", TensorProto.INT32, None)],
+@pytest.mark.parametrize(("direction", "far"), [("LEFT", [0, 0]), ("RIGHT", [0, -1])])
+def test_shifts_of_signed_integers_keep_the_sign(
+    make_onnx: Any, direction: str, far: list[int]
+) -> None:
+    int32 = TensorProto.INT32
+    proto = make_onnx(  # ONNX Runtime has unsigned shifts only
+        [("BitShift", ["x", "s"], ["y"], {"direction": direction})],
+        [("x", int32, [6]), ("s", int32, [6])],
+        [("y", int32, None)],
+        opset=onnx.defs.onnx_opset_version(),
     )
-    assert "unsigned" in refusal(proto)
+    x, amounts = np.array([5, -9, 3, -3, 3, -3], np.int32), np.array([2, 2, 32, 40, -1, -2])
+    shift = np.left_shift if direction == "LEFT" else np.right_shift
+    exe = byoc.compile(byoc.load_model(proto), "llvm")
+    got = exe.run({"x": x, "s": amounts.astype(np.int32)})["y"]
+    np.testing.assert_array_equal(got, [*shift(x[:2], amounts[:2]), *far, *far])
 
 
 @pytest.mark.parametrize("op", ["Elu", "Selu", "ThresholdedRelu"])

@@ -50,9 +50,10 @@ def test_onnxsim_simplifies_in_another_process_and_the_result_is_taken(
 ) -> None:
     path = tmp_path / "model.onnx"
     onnx.save(shaped, path)
+    loaded = "onnxsim" in sys.modules  # by another test
     model = agree(path, shapes={"x": (2, 3, 4)}, simplify=True)
     assert model.inputs[0].shape == (2, 3, 4)
-    assert "onnxsim" not in sys.modules
+    assert ("onnxsim" in sys.modules) == loaded
 
 
 ANSWER = "json.dump({'refusal': %r}, open(asked['answer'], 'w'))\n"

@@ -148,7 +148,7 @@ def _defect(model: onnx.ModelProto) -> str:
 
 
 def check_types(mod: IRModule, model: onnx.ModelProto, origin: str) -> None:
-    """Refuse a module with operators that can only be built for shapes known before the run.
+    """Refuse operators that can only be built for known shapes, and outputs without a rank.
 
     Raises
     ------
@@ -162,16 +162,17 @@ def check_types(mod: IRModule, model: onnx.ModelProto, origin: str) -> None:
     with _quiet():
         legalized = transform.LegalizeOps()(mod)
     operator = next(_unlegalized(legalized), None)
-    if operator is None:
+    if operator is None and not _has_unknown_rank(mod["main"].body.body.ty):
         return
+    what = f"{operator} must know" if operator else "its outputs must have a rank"
     nodes = (
         "; ".join(islice(_unknown_nodes(model), _SHOWN_NODES))
         or "none that onnx's shape inference finds"
     )
     raise ConversionError(
-        f"{origin} computes a shape when it runs that {operator} must know when it is built. "
-        f"ONNX nodes whose results have no known shape: {nodes}. Fix the input shapes and simplify "
-        "the model (load_model(..., shapes=..., simplify=True)), or cut it before these nodes"
+        f"{origin} computes a shape when it runs: {what} when it is built. ONNX nodes whose "
+        f"results have no known shape: {nodes}. Fix the input shapes and simplify the model "
+        "(load_model(..., shapes=..., simplify=True)), or cut it before these nodes"
     )
 
 
@@ -197,6 +198,14 @@ def _is_unknown(var: Any) -> bool:
         elif isinstance(ty, TensorType) and ty.shape is None:
             return True
     return False
+
+
+def _has_unknown_rank(ty: Any) -> bool:
+    from tvm.ir import TupleType
+
+    if isinstance(ty, TupleType):
+        return any(map(_has_unknown_rank, ty.fields))
+    return getattr(ty, "ndim", 0) < 0
 
 
 def _unlegalized(mod: IRModule) -> Iterator[str]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tvm_byoc_kit.availability import probe
 from tvm_byoc_kit.errors import ModelError
 from tvm_byoc_kit.model import ImportedModel, Reference
+from tvm_byoc_kit.negative_indices import normalize_negative_indices
 from tvm_byoc_kit.preparation import tidy
 from tvm_byoc_kit.signature import function_signature
 
@@ -39,7 +40,7 @@ def import_onnx(
     from tvm_byoc_kit.frontends.onnx.pipeline import import_module  # imports onnx
 
     model, mod, outputs = import_module(source, shapes or {}, simplify)
-    mod, report = tidy(mod)
+    mod, report = tidy(normalize_negative_indices(mod))
     ins, outs = function_signature(mod, "main", outputs)
     runtime = _OnnxRuntime(model.original, model.name)
     run = functools.partial(runtime, [spec.name for spec in ins], outputs)

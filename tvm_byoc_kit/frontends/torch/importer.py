@@ -41,7 +41,7 @@ def import_torch(
 
     program, origin = export(source, example_inputs, dynamic_shapes)
     interface = Interface.of(program, origin)
-    lowered = decompose(program)
+    lowered = decompose(program, origin)
     screen(lowered, origin)
     interface.keep_tensors_only(lowered)
     insert_casts(lowered.graph_module)

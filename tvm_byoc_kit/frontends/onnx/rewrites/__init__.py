@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from tvm_byoc_kit.frontends.onnx import known_wrong
 from tvm_byoc_kit.frontends.onnx.rewrites import (
     branches,
+    cast_like,
     clip,
     constants,
     conv_transpose,
@@ -26,6 +27,7 @@ from tvm_byoc_kit.frontends.onnx.rewrites import (
     mod,
     nms_scores,
     non_max_suppression,
+    one_hot,
     power,
     quantized,
     recurrent,
@@ -70,6 +72,7 @@ class Rewrite:
 # In the order they run; shapes are inferred anew after each one that replaced something.
 REWRITES: tuple[Rewrite, ...] = (
     Rewrite("constants", constants.rewrite),
+    Rewrite("cast like", cast_like.rewrite),
     Rewrite("fold", fold.rewrite),
     Rewrite("branches", branches.rewrite),
     Rewrite("recurrent", recurrent.rewrite_recurrent, recurrent.LOWERS),
@@ -83,6 +86,7 @@ REWRITES: tuple[Rewrite, ...] = (
     Rewrite("layer normalization", layer_normalization.rewrite),
     Rewrite("mod", mod.rewrite),
     Rewrite("non max suppression", non_max_suppression.rewrite),
+    Rewrite("one hot", one_hot.rewrite),
     Rewrite("power", power.rewrite),
     Rewrite("reductions", reductions.rewrite),
     Rewrite("resize", resize.rewrite),

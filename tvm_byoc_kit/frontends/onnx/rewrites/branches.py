@@ -83,7 +83,9 @@ def _scalar(name: str, scope: Scope, new: Replacement) -> str:
     shape = scope.static_shape(name)
     if shape == ():
         return name
-    return new.add("Reshape", [name, new.constant([], "int64")]) if shape == (1,) else ""
+    if shape is None or set(shape) != {1}:  # ONNX says one element, of whatever rank
+        return ""
+    return new.add("Reshape", [name, new.constant([], "int64")])
 
 
 def _inline(branch: Scope, new: Replacement) -> list[str]:

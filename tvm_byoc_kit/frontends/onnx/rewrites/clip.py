@@ -7,7 +7,8 @@ are gathered into one Relax operator afterwards.
 
 ONNX Runtime passes a NaN value through all three, and so does the comparison form. Relax's
 ``clip``, ``minimum`` and ``maximum``, like its ``relu``, give the bound instead on every target
-that computes ``a < b ? a : b``. A NaN bound of Clip does not bound, as in ONNX Runtime.
+that computes ``a < b ? a : b``. A NaN bound of Clip does not bound, as in ONNX Runtime; for a
+bound left out ONNX Runtime takes the largest number of the type, so that an infinite value differs.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Elu, Selu and ThresholdedRelu are converted with float32 constants, whatever the input's type is.
 
 IsInf's converter does not look at which sign is asked for; and shifting by the width of the type,
-or more, is undefined in the code TVM makes, where NumPy gives 0.
+or more, or by a negative amount, is undefined in the code TVM makes: ONNX gives 0, or the sign.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["rewrite"]
 
 
 def rewrite(model: onnx.ModelProto) -> int:
-    """Replace IsInf of one sign and BitShift by unknown amounts; refuse signed shifts."""
+    """Replace IsInf of one sign and BitShift by unknown amounts; ."""
     return replace_nodes(model, _replace)
 
 
@@ -88,10 +88,9 @@ def _replace_isinf(node: onnx.NodeProto, scope: Scope, new: Replacement) -> bool
 
 
 _WIDTHS = {
-    TensorProto.UINT8: 8,
-    TensorProto.UINT16: 16,
-    TensorProto.UINT32: 32,
-    TensorProto.UINT64: 64,
+    TensorProto.DataType.Value(f"{sign}INT{width}"): width
+    for sign in ("", "U")
+    for width in (8, 16, 32, 64)
 }
 
 
@@ -100,18 +99,22 @@ def _replace_shift(node: onnx.NodeProto, scope: Scope, new: Replacement) -> bool
     width = _WIDTHS.get(scope.dtype(value))
     if width is None:
         raise ModelError(
-            f"{describe(node, scope)} shifts what is not known to be an unsigned integer; cast it "
-            "to uint8, uint16, uint32 or uint64 first"
+            f"{describe(node, scope)} shifts what is not known to be an integer; cast it first"
         )
     known = scope.constant(amount)
-    if known is not None and (known < width).all():
+    if known is not None and ((known >= 0) & (known < width)).all():
         return False
     dtype = helper.tensor_dtype_to_np_dtype(scope.dtype(value))
     limit, zero = new.constant(width, dtype), new.constant(0, dtype)
     within = new.add("Less", [amount, limit])
+    if dtype.kind == "i":
+        within = new.add("And", [within, new.add("Not", [new.add("Less", [amount, zero])])])
     direction = next(a.s.decode() for a in node.attribute if a.name == "direction")
     shifted = new.add(
         "BitShift", [value, new.add("Where", [within, amount, zero])], direction=direction
     )
-    new.add("Where", [within, shifted, zero], node.output[0])
+    rest = zero
+    if dtype.kind == "i" and direction == "RIGHT":  # the sign is what is left
+        rest = new.add("Where", [new.add("Less", [value, zero]), new.constant(-1, dtype), zero])
+    new.add("Where", [within, shifted, rest], node.output[0])
     return True

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 
 import onnx
-from onnx import inliner
+from onnx import TensorProto, helper, inliner
 
 from tvm_byoc_kit.errors import ModelError
 from tvm_byoc_kit.frontends.onnx.graph_tools import MAIN_DOMAINS, Scope, scopes
@@ -83,11 +83,29 @@ def _inline_schema_functions(model: onnx.ModelProto) -> int:
     if not wanted:
         return 0
     identifiers = [("", operator) for operator in sorted(wanted)]
-    light = inliner.inline_selected_functions(
-        structure_of(model), identifiers, inline_schema_functions=True
-    )
+    light = structure_of(model)
+    _declare_all(light.graph)
+    try:
+        light = inliner.inline_selected_functions(light, identifiers, inline_schema_functions=True)
+    except Exception as error:  # the inliner raises what its C++ throws
+        raise ModelError(
+            f"onnx cannot write out the function bodies of {', '.join(sorted(wanted))}: "
+            f"{' '.join(str(error).split())[:300]}. Export the model without these operators"
+        ) from error
+    declared = [value for value in light.graph.value_info if value.name]
+    del light.graph.value_info[:]
+    light.graph.value_info.extend(declared)
     merge_structure(model, light)
     return count
+
+
+def _declare_all(graph: onnx.GraphProto) -> None:
+    """Give initializers, and inputs left out, the type that the inliner fails without."""
+    for tensor in graph.initializer:
+        graph.value_info.append(
+            helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
+        )
+    graph.value_info.append(helper.make_tensor_value_info("", TensorProto.FLOAT, None))
 
 
 def _wants_body(node: onnx.NodeProto, scope: Scope) -> bool:

@@ -1,6 +1,9 @@
-"""Reductions over an axis of no elements, of which TVM's code gives what it finds; and of booleans.
+"""Reductions of no elements, of booleans, and of infinities alone.
 
-The result is each reduction's neutral element, as ONNX says.
+TVM's code gives what it finds in memory for an axis of no elements; ONNX each reduction's neutral
+element. Its maximum begins with the lowest finite number, so that of a row of -inf, as attention
+masks have, is not -inf; the minimum likewise. That costs a second reduction to put right, which is
+done where a constant that the values are computed from is infinite.
 """
 
 from __future__ import annotations
@@ -46,8 +49,12 @@ _OF_NOTHING: dict[str, Any] = {
 }
 
 
+_BOUNDS = {"ReduceMax": -np.inf, "ReduceMin": np.inf}
+_INFINITIES = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE)
+
+
 def rewrite(model: onnx.ModelProto) -> int:
-    """Replace reductions of nothing by constants, and of booleans by those of uint8."""
+    """Replace the reductions that TVM gets wrong, or does not have."""
     return replace_nodes(model, _replace)
 
 
@@ -58,12 +65,45 @@ def _replace(node: onnx.NodeProto, scope: Scope, new: Replacement) -> bool:
     dtype = scope.dtype(node.input[0])
     if shape is not None and 0 in shape:
         return _replace_empty(node, scope, new, shape)
+    if dtype in _INFINITIES and node.op_type in _BOUNDS and _meets_infinity(node, scope):
+        _replace_infinite(node, scope, new)
+        return True
     if dtype == TensorProto.BOOL and node.op_type in ("ReduceMax", "ReduceMin"):
         narrow = new.add("Cast", [node.input[0]], to=TensorProto.UINT8)
         reduced = new.add(node.op_type, [narrow, *node.input[1:]], **attributes_of(node))
         new.add("Cast", [reduced], node.output[0], to=TensorProto.BOOL)
         return True
     return False
+
+
+def _meets_infinity(node: onnx.NodeProto, scope: Scope) -> bool:
+    """Whether a constant behind the node's input holds the infinity that its result may be."""
+    producers = {name: maker for maker in scope.graph.node for name in maker.output}
+    seen, pending = set[str](), [node.input[0]]
+    while pending:
+        name = pending.pop()
+        if name in seen:
+            continue
+        seen.add(name)
+        value = scope.constant(name)
+        if value is not None and value.dtype.kind == "f" and np.isinf(value).any():
+            return True
+        if name in producers:
+            pending += [source for source in producers[name].input if source]
+    return False
+
+
+def _replace_infinite(node: onnx.NodeProto, scope: Scope, new: Replacement) -> None:
+    """``Where(any element is another, the reduction, infinity)``."""
+    kind = helper.tensor_dtype_to_np_dtype(scope.dtype(node.input[0]))
+    infinity = new.constant(_BOUNDS[node.op_type], kind)
+    said = attributes_of(node)
+    other = new.add("Not", [new.add("Equal", [node.input[0], infinity])])
+    count = new.add("Cast", [other], to=TensorProto.INT32)
+    most = new.add("ReduceMax", [count, *node.input[1:]], **said)
+    reduced = new.add(node.op_type, node.input, **said)
+    any_other = new.add("Cast", [most], to=TensorProto.BOOL)
+    new.add("Where", [any_other, reduced, infinity], node.output[0])
 
 
 def _replace_empty(
