@@ -411,6 +411,14 @@ def test_a_backend_that_is_not_installed_is_named(host_artifact: Path, tmp_path:
         byoc.load(path)
 
 
+@npu
+def test_a_backend_that_is_not_installed_will_do_when_its_plugin_is_loaded(
+    npu_artifact: Path, tmp_path: Path, two_outputs_numpy: Reference
+) -> None:
+    path = rewrite(npu_artifact, tmp_path / "model.so", change(backend="somebodys_npu"))
+    check(byoc.load(path), two_outputs_numpy)
+
+
 def test_a_backend_whose_runtime_is_missing_is_named(host_artifact: Path, tmp_path: Path) -> None:
     if byoc.get_backend("tensorrt").check("runtime"):
         pytest.skip("this machine has TensorRT's runtime")

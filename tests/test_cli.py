@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -178,6 +180,28 @@ def test_run_takes_and_gives_arrays(
     assert entries(tmp_path) == ["in.npz", "out.npz"]
 
 
+def test_outputs_may_be_called_like_the_keywords_of_numpy(tmp_path: Path) -> None:
+    arrays = {name: np.full((2,), i, "float32") for i, name in enumerate(("file", "allow_pickle"))}
+    cli._write_npz(tmp_path / "out.npz", arrays)
+    with np.load(tmp_path / "out.npz") as got:
+        assert {name: got[name].tolist() for name in got.files} == {
+            name: array.tolist() for name, array in arrays.items()
+        }
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
+@pytest.mark.parametrize("arguments", [["cmake-dir"], ["doctor"], ["doctor", "--json"]])
+def test_output_that_cannot_be_written_is_one_line(tmp_path: Path, arguments: list[str]) -> None:
+    start = "from tvm_byoc_kit.cli import app; app()"
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-c", start, *arguments],
+            stdout=full, stderr=subprocess.PIPE, text=True, check=False, cwd=tmp_path,
+        )  # fmt: skip
+    assert done.returncode == 1
+    assert re.fullmatch(r"tvm-byoc: cannot write the output: .*No space left.*\n", done.stderr)
+
+
 def test_run_without_inputs_takes_random_ones(command: Command, artifact: Path) -> None:
     first, again = command("run", artifact), command("run", artifact)
     other = command("run", artifact, "--seed", 1)
@@ -286,6 +310,7 @@ ERRORS = {
     "shape without name": ("partition model.onnx -s 1,4", "--shape 1,4: expected name:1,3"),
     "shape without dims": ("partition model.onnx -s input.1:", "--shape input.1:"),
     "shape of text": ("partition model.onnx -s input.1:a,4", "--shape input.1:a,4"),
+    "shape of odd digits": ("partition model.onnx -s input.1:²,4", "--shape input.1:²,4"),
     "negative shape": ("partition model.onnx -s input.1:-1,4", "--shape input.1:-1,4"),
     "zero in shape": ("partition model.onnx -s input.1:0,4", "axis 0 is 0"),
     "unknown target": ("compile model.onnx -b llvm --target x --output a.so", "target 'x'"),
@@ -293,6 +318,7 @@ ERRORS = {
     "unknown option": ("compile model.onnx -o mod=record --output a.so", "did you mean 'mode'"),
     "option without value": ("compile model.onnx -o mode --output a.so", "expected key=value"),
     "wrong option": ("compile model.onnx -o mode=fast --output a.so", "mode='fast'"),
+    "endless option": (f"compile model.onnx -o l1_bytes={'9' * 5000} --output a.so", "an integer"),
     "option of llvm": ("compile model.onnx -b llvm -o a=1 --output a.so", "has no options"),
     "nowhere to write": ("compile model.onnx -b llvm --output no/a.so", "make it first"),
     "a directory as output": ("compile model.onnx -b llvm --output .", "cannot write"),

@@ -107,6 +107,7 @@ def test_a_required_backend_that_is_missing_fails_the_run(run: Run, required: st
     result.assert_outcomes(errors=1)
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.stdout.fnmatch_lines(["*relax.ext.absent*required by --byoc-require*"])
+    result.stdout.no_fnmatch_line("*During handling of*")
 
 
 def test_the_environment_can_require_a_backend_too(

@@ -109,6 +109,11 @@ def torch_transposed(array: Array) -> torch.Tensor:
     return torch.from_numpy(array.T.copy()).T
 
 
+def torch_lazily_negated(array: Array) -> torch.Tensor:
+    zeros = torch.zeros(array.shape)
+    return torch.complex(zeros, torch.from_numpy(-array)).conj().imag
+
+
 def tvm_tensor(array: Array) -> Any:
     return tvm.runtime.tensor(array)
 
@@ -124,6 +129,7 @@ def tvm_tensor(array: Array) -> Any:
         matrix,
         torch_tensor,
         torch_transposed,
+        torch_lazily_negated,
         tvm_tensor,
     ],
 )

@@ -86,6 +86,14 @@ def test_a_console_that_is_no_terminal_is_plain(monkeypatch: pytest.MonkeyPatch)
     assert console.width > 120, "tables are wider than 80 columns"
 
 
+def test_what_the_encoding_lacks_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    raw = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding="ascii"))
+    make_console().print("12.57 µs")
+    sys.stdout.flush()
+    assert raw.getvalue() == b"12.57 ?s\n"
+
+
 def test_progress_is_shown_on_a_terminal_alone() -> None:
     for is_terminal in (True, False):
         out = io.StringIO()

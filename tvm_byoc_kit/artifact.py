@@ -265,25 +265,22 @@ def _check_loaders(manifest: Manifest) -> None:
 
     if not manifest.loaders:
         return
-    try:
-        backend = get_backend(manifest.backend)
-    except OptionError as error:
-        raise BackendUnavailable(
-            manifest.backend,
-            "runtime",
-            str(error),
-            "install the package that provides this backend",
-        ) from error
-    backend.require("runtime")
+    import tvm  # noqa: F401 - loads the plugins that say so in their packages' entry points
     import tvm_ffi
 
+    unknown = ""
+    try:
+        get_backend(manifest.backend).require("runtime")
+    except OptionError as error:  # not installed; yet its plugin may have been loaded by hand
+        unknown = str(error)
     for kind in manifest.loaders:
         if tvm_ffi.get_global_func(f"ffi.Module.load_from_bytes.{kind}", True) is None:
             raise BackendUnavailable(
                 manifest.backend,
                 "runtime",
-                f"no loader for modules of kind '{kind}'",
-                f"install what provides backend '{manifest.backend}'",
+                unknown or f"no loader for modules of kind '{kind}'",
+                f"install the package that provides backend '{manifest.backend}', or load its "
+                "plugin first",
             )
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
+import tempfile
+import zipfile
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
@@ -63,8 +66,15 @@ def app() -> None:
     try:
         cli()
     except ByocError as error:
-        print(f"tvm-byoc: {error}", file=sys.stderr)  # noqa: T201 - the command line's own output
-        sys.exit(1)
+        _fail(str(error))
+    except OSError as error:  # the terminal, pipe or file that the output goes to
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is still buffered has nowhere to go
+        _fail(f"cannot write the output: {error}")
+
+
+def _fail(message: str) -> NoReturn:
+    print(f"tvm-byoc: {message}", file=sys.stderr)  # noqa: T201 - the command line's own output
+    sys.exit(1)
 
 
 def _version(wanted: bool) -> None:
@@ -344,12 +354,12 @@ def _parse_shapes(items: list[str] | None) -> dict[str, list[int | str]]:
     for item in items or []:
         name, _, text = item.rpartition(":")
         dims = [dim.strip() for dim in text.split(",")]
-        if not name or not all(dim.isdigit() or dim.isidentifier() for dim in dims):
+        if not name or not all(dim.isdecimal() or dim.isidentifier() for dim in dims):
             raise OptionError(
                 f"--shape {item}: expected name:1,3,224,224, with a name for each dimension that "
                 "stays open: name:batch,3,224,224"
             )
-        shapes[name] = [int(dim) if dim.isdigit() else dim for dim in dims]
+        shapes[name] = [int(dim) if dim.isdecimal() else dim for dim in dims]
     return shapes
 
 
@@ -361,7 +371,7 @@ def _parse_options(items: list[str] | None) -> dict[str, Any]:
             raise OptionError(f"--option {item}: expected key=value")
         try:
             options[key] = json.loads(value)
-        except json.JSONDecodeError:
+        except ValueError:  # no JSON, or a number too long for Python
             options[key] = value
     return options
 
@@ -386,11 +396,16 @@ def _read_inputs(exe: Executable, path: Path | None, seed: int) -> dict[str, np.
 def _write_npz(path: Path, arrays: dict[str, np.ndarray]) -> None:
     import numpy as np
 
-    unfinished = path.with_name(f".{path.name}.unfinished")
-    with _writing("--output", path):
-        with unfinished.open("wb") as file:
-            # NumPy's type has a keyword of its own beside the arrays.
-            np.savez(file, **arrays)  # type: ignore[arg-type]
+    # Not np.savez: it has keywords of its own, which an output may be called.
+    with (
+        _writing("--output", path),
+        tempfile.TemporaryDirectory(dir=path.parent, prefix=".byoc-") as work,
+    ):
+        unfinished = Path(work, "outputs.npz")
+        with zipfile.ZipFile(unfinished, "w") as archive:
+            for name, array in arrays.items():
+                with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
+                    np.lib.format.write_array(file, array, allow_pickle=False)
         unfinished.replace(path)
 
 

@@ -64,9 +64,13 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         try:
             backend.require(step)
         except BackendUnavailable as error:
-            if backend.name in _required(item.config):
-                pytest.fail(f"{error} (required by --byoc-require)", pytrace=False)
-            pytest.skip(str(error))
+            missing = str(error)
+        else:
+            continue
+        # Outside the handler, so that the report does not show the error twice.
+        if backend.name in _required(item.config):
+            pytest.fail(f"{missing} (required by --byoc-require)", pytrace=False)
+        pytest.skip(missing)
 
 
 def _required(config: pytest.Config) -> tuple[str, ...]:

@@ -264,6 +264,8 @@ def _as_numpy(spec: TensorSpec, value: Any) -> np.ndarray:
             f"input '{spec.name}' is a {type(value).__name__}; expected a NumPy array or a DLPack "
             "tensor in CPU memory"
         )
+    if hasattr(value, "resolve_neg"):
+        value = value.resolve_neg()  # torch negates some views lazily, and exports them unnegated
     try:
         return np.ascontiguousarray(_from_dlpack(spec, value)).reshape(tuple(value.shape))
     except (BufferError, RuntimeError, TypeError, ValueError) as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 import tempfile
@@ -28,6 +29,8 @@ def make_console() -> Console:
     """Standard output; when it is no terminal, plain and wide enough for the tables."""
     from rich.console import Console
 
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a locale may lack the rules of a table, or µ
     if sys.stdout.isatty():
         return Console(highlight=False)
     width = None if os.environ.get("COLUMNS") else _WIDTH_OF_FILES
