@@ -156,7 +156,7 @@ def test_compile_takes_options_and_shapes(
     command: Command, onnx_path: Path, tmp_path: Path
 ) -> None:
     path = tmp_path / "model.so"
-    options = ("-o", "power_mode=low_power", "-o", "l1_bytes=1024", "-s", "input.1:3,4")
+    options = ("-O", "power_mode=low_power", "-O", "l1_bytes=1024", "-s", "input.1:3,4")
     done = command("compile", onnx_path, "--output", path, *options, "--json")
     manifest = done.facts["manifest"]
     assert manifest["options"]["power_mode"] == "low_power"

@@ -51,7 +51,7 @@ Shapes = Annotated[
 ]
 Options = Annotated[
     list[str] | None,
-    typer.Option("--option", "-o", help="Option of the backend's codegen: `key=value`."),
+    typer.Option("--option", "-O", help="Option of the backend's codegen: `key=value`."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the facts as JSON.")]
 Inputs = Annotated[
@@ -150,7 +150,9 @@ def partition(
 @cli.command()
 def compile(  # noqa: A001 - the command's name
     model: Model,
-    output: Annotated[Path, typer.Option("--output", help="The artifact to write, a .so file.")],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="The artifact to write, a .so file.")
+    ],
     backend: BackendName = "example_npu",
     shape: Shapes = None,
     target: Annotated[str | None, typer.Option(help="TVM target of the host part.")] = None,
@@ -190,7 +192,7 @@ def run(
     artifact: Annotated[Path, typer.Argument(help="An artifact that `compile` wrote.")],
     inputs: Inputs = None,
     output: Annotated[
-        Path | None, typer.Option("--output", help="Write the outputs by name, as .npz.")
+        Path | None, typer.Option("--output", "-o", help="Write the outputs by name, as .npz.")
     ] = None,
     trace: Annotated[
         Path | None,
