@@ -73,7 +73,8 @@ def app() -> None:
 
 
 def _fail(message: str) -> NoReturn:
-    print(f"tvm-byoc: {message}", file=sys.stderr)  # noqa: T201 - the command line's own output
+    line = " ".join(message.split("\n"))  # a list of unsupported operators has several
+    print(f"tvm-byoc: {line}", file=sys.stderr)  # noqa: T201 - the command line's own output
     sys.exit(1)
 
 
