@@ -380,6 +380,8 @@ def _resizing() -> dict[str, Case]:
     grid = floats(1, 3, 4, 2) / 2
     for mode in ("bilinear", "nearest", "bicubic"):
         for padding in ("zeros", "border", "reflection"):
+            if (mode, padding) == ("bicubic", "reflection"):
+                continue  # right, but LLVM takes five seconds for it
             cases[f"grid_sample {mode} {padding}"] = function(
                 lambda x, g, m=mode, p=padding: F.grid_sample(x, g, m, p, align_corners=False),
                 IMAGE,

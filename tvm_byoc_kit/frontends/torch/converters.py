@@ -128,7 +128,8 @@ def extreme(reduce: Callable[..., Any], bound: float) -> Converter:
         given = _values(importer, node)
         x, axes, keepdim = given["self"], list(given["dim"]) or None, given["keepdim"]
         found = emit(reduce(x, axes, keepdim))
-        if not _meets_infinity(node, importer.infinite):
+        is_floating = node.meta["val"].is_floating_point()
+        if not is_floating or not _meets_infinity(node, importer.infinite):
             return found
         limit = relax.const(bound, x.ty.dtype.dtype)
         others = emit(relax.op.astype(emit(relax.op.not_equal(x, limit)), "int32"))

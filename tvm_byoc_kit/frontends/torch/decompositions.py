@@ -447,6 +447,33 @@ def group_norm(
     return aten.native_group_norm(x, weight, bias, batch, channels, size, groups, eps)
 
 
+def attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None = None,
+    dropout: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Any:
+    """PyTorch's own looks for rows that are masked as a whole even where there is no mask."""
+    if dropout != 0:
+        return NotImplemented
+    if enable_gqa:
+        k, v = (part.repeat_interleave(q.shape[-3] // k.shape[-3], -3) for part in (k, v))
+    scores = (q * (q.shape[-1] ** -0.5 if scale is None else scale)) @ k.transpose(-2, -1)
+    if is_causal:
+        seen = torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool).tril()
+        return torch.softmax(torch.where(seen, scores, -math.inf), -1) @ v
+    if mask is None:
+        return torch.softmax(scores, -1) @ v
+    is_bool = mask.dtype is torch.bool
+    scores = torch.where(mask, scores, -math.inf) if is_bool else scores + mask
+    return aten._safe_softmax(scores, -1) @ v  # noqa: SLF001 - PyTorch's name
+
+
 def trilinear(
     x: Tensor,
     y: Tensor,
@@ -603,6 +630,7 @@ OWN: dict[Any, Decomposition] = {
     aten.native_group_norm.default: group_norm,
     aten.native_layer_norm.default: layer_norm,
     aten._native_batch_norm_legit.no_stats: batch_norm_of_the_batch,  # noqa: SLF001
+    aten.scaled_dot_product_attention.default: attention,
     aten._trilinear.default: trilinear,  # noqa: SLF001 - PyTorch's name
     aten._cdist_forward.default: cdist,  # noqa: SLF001
     aten.unfold.default: unfold,

@@ -6,7 +6,7 @@ are given: a float16 sum of 4096 ones is 2048. PyTorch computes those in float32
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import fx
@@ -67,9 +67,8 @@ def _wanted(node: fx.Node) -> Callable[[torch.Tensor], torch.dtype] | None:
         return None if common is None else (lambda _: common)
     if packet not in PROMOTING or not isinstance(result, torch.Tensor):
         return None if packet in AS_GIVEN else _computing
-    dtype: torch.dtype = node.meta["val"].dtype
-    computed = dtype if packet in AS_GIVEN else _computing_dtype(dtype)
-    condition = node.args[0].meta["val"] if packet == "where" else None
+    computed = result.dtype if packet in AS_GIVEN else _computing_dtype(result.dtype)
+    condition: Any = node.all_input_nodes[0].meta["val"] if packet == "where" else None
 
     def wanted(value: torch.Tensor) -> torch.dtype:
         return value.dtype if value is condition else computed
