@@ -94,6 +94,14 @@ def test_example_npu_example_writes_a_trace(folder: Path) -> None:
     assert (folder / "trace.json").stat().st_size > 0
 
 
+def test_torch_example_reports_and_agrees(folder: Path) -> None:
+    code = next(block for block in blocks("python") if "import torch" in block)
+    done = python(code, folder)
+    assert done.returncode == 0, done.stderr
+    assert "prepared for tensorrt" in done.stdout
+    assert "agrees with torch" in done.stdout
+
+
 def test_pytest_example_skips_with_the_reason(folder: Path) -> None:
     code = next(block for block in blocks("python") if "pytest.mark.byoc" in block)
     (folder / "test_example.py").write_text(code, encoding="utf-8")
