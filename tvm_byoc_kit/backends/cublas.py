@@ -2,33 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tvm_byoc_kit.backend import Backend
+from tvm_byoc_kit.backends.upstream import upstream_partitioner, upstream_patterns
 
-if TYPE_CHECKING:
-    from tvm import IRModule
-    from tvm.relax.transform import FusionPattern
-
-
-def _patterns() -> list[FusionPattern]:
-    import tvm.relax.backend.cuda.cublas  # noqa: F401 - registers the patterns
-    from tvm.relax.backend.pattern_registry import get_patterns_with_prefix
-
-    return list(get_patterns_with_prefix("cublas."))
-
-
-def _partition(mod: IRModule) -> IRModule:
-    from tvm.relax.backend.cuda.cublas import partition_for_cublas
-
-    return partition_for_cublas(mod)
-
+_MODULE = "tvm.relax.backend.cuda.cublas"
 
 BACKEND = Backend(
     name="cublas",
     summary="NVIDIA cuBLAS matmul",
-    patterns=_patterns,
-    partitioner=_partition,
+    patterns=upstream_patterns(_MODULE, "cublas."),
+    partitioner=upstream_partitioner(_MODULE, "partition_for_cublas"),
     bind_constants=False,
     annotate_codegen=True,
     requires={

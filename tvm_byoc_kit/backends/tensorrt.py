@@ -2,33 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tvm_byoc_kit.backend import Backend
+from tvm_byoc_kit.backends.upstream import upstream_partitioner, upstream_patterns
 
-if TYPE_CHECKING:
-    from tvm import IRModule
-    from tvm.relax.transform import FusionPattern
-
-
-def _patterns() -> list[FusionPattern]:
-    import tvm.relax.backend.contrib.tensorrt  # noqa: F401 - registers the patterns
-    from tvm.relax.backend.pattern_registry import get_patterns_with_prefix
-
-    return list(get_patterns_with_prefix("tensorrt."))
-
-
-def _partition(mod: IRModule) -> IRModule:
-    from tvm.relax.backend.contrib.tensorrt import partition_for_tensorrt
-
-    return partition_for_tensorrt(mod)
-
+_MODULE = "tvm.relax.backend.contrib.tensorrt"
 
 BACKEND = Backend(
     name="tensorrt",
     summary="NVIDIA TensorRT engines",
-    patterns=_patterns,
-    partitioner=_partition,
+    patterns=upstream_patterns(_MODULE, "tensorrt."),
+    partitioner=upstream_partitioner(_MODULE, "partition_for_tensorrt"),
     bind_constants=True,
     requires={
         "partition": ("tvm",),

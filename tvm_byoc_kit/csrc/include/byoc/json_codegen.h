@@ -81,6 +81,25 @@ void ForEachBinding(const ffi::ObjectRef& function, const std::string& where, Vi
 /*! \brief A value as the list of tensors that it consists of, tuples flattened. */
 using Values = std::vector<ValueRef>;
 
+/*!
+ * \brief The tensors of a tuple, or of one field of a tuple; `read` gives those of its members.
+ * \throws ValueError for any other expression.
+ */
+template <typename Read>
+Values ReadTuple(const ffi::ObjectRef& expr, const std::string& where, Read read) {
+  if (IsTupleGetItem(expr)) {
+    return {read(Field<ffi::ObjectRef>(expr, "tuple_value")).at(Field<int64_t>(expr, "index"))};
+  }
+  if (!IsTuple(expr)) {
+    TVM_FFI_THROW(ValueError) << where << ": cannot serialize a " << expr->GetTypeKey();
+  }
+  Values out;
+  for (const ffi::ObjectRef& field : Field<Refs>(expr, "fields")) {
+    for (const ValueRef& value : read(field)) out.push_back(value);
+  }
+  return out;
+}
+
 inline json::Array RefToJson(const ValueRef& ref) { return json::Array{ref.id, ref.output}; }
 
 inline json::Array EntryToJson(const ValueRef& ref) {
@@ -308,18 +327,7 @@ class CompositeSerializer {
   Values Read(const ffi::ObjectRef& expr) {
     auto it = values_.find(expr.get());
     if (it != values_.end()) return it->second;
-    if (IsTuple(expr)) {
-      Values out;
-      for (const ffi::ObjectRef& field : Field<Refs>(expr, "fields")) {
-        for (const ValueRef& value : Read(field)) out.push_back(value);
-      }
-      return out;
-    }
-    if (IsTupleGetItem(expr)) {
-      return {Read(Field<ffi::ObjectRef>(expr, "tuple_value")).at(Field<int64_t>(expr, "index"))};
-    }
-    TVM_FFI_THROW(ValueError) << where_ << ": cannot serialize a " << expr->GetTypeKey();
-    TVM_FFI_UNREACHABLE();
+    return ReadTuple(expr, where_, [this](const ffi::ObjectRef& member) { return Read(member); });
   }
 
   std::string where_;
@@ -421,18 +429,7 @@ class RegionSerializer {
     if (it != values_.end()) return it->second;
     if (IsConstant(expr)) return {AddConstant(expr)};
     if (IsCall(expr)) return AddKernel(expr);
-    if (IsTuple(expr)) {
-      Values out;
-      for (const ffi::ObjectRef& field : Field<Refs>(expr, "fields")) {
-        for (const ValueRef& value : Read(field)) out.push_back(value);
-      }
-      return out;
-    }
-    if (IsTupleGetItem(expr)) {
-      return {Read(Field<ffi::ObjectRef>(expr, "tuple_value")).at(Field<int64_t>(expr, "index"))};
-    }
-    TVM_FFI_THROW(ValueError) << where_ << ": cannot serialize a " << expr->GetTypeKey();
-    TVM_FFI_UNREACHABLE();
+    return ReadTuple(expr, where_, [this](const ffi::ObjectRef& member) { return Read(member); });
   }
 
   Values AddKernel(const ffi::ObjectRef& call) {
