@@ -553,6 +553,17 @@ on the same models as the first, without this package's rewrites and refusals.
 
 {wrong}
 
+What TVM alone gets wrong is repaired by a rewrite of the ONNX graph
+(`tvm_byoc_kit/frontends/onnx/rewrites/`) or refused by name
+(`tvm_byoc_kit/frontends/onnx/known_wrong.py`). `tests/integration/test_onnx_node_tests.py` runs a
+sample, and sees that what is repaired or refused still goes wrong in TVM alone.
+
+The tests hold few infinities and NaNs. Beyond them, on TVM's host code, NaN does not pass through
+Relu, Elu, Selu, Celu, Sign, HardSigmoid, Clip, Min, Max and maxima of axes; MaxPool of -inf alone,
+and ReduceMax of -inf that comes from the model's inputs and not from a constant, give the lowest
+finite number, ArgMax and ArgMin of infinities alone give -1. Tanh is an approximation, good to
+about 1e-7.
+
 ## What is refused, and why
 
 Of the first run; the message is the first test's.

@@ -24,6 +24,7 @@ from tvm_byoc_kit.frontends.onnx.rewrites import (
     power,
     reductions,
     resize,
+    rms_normalization,
     roi_align,
     softplus,
     space_to_depth,
@@ -281,6 +282,24 @@ def test_the_floored_remainder_of_floats_has_the_divisors_sign(dtype: type) -> N
     exe = byoc.compile(byoc.load_model(case.model(), simplify=False), "llvm")
     with np.errstate(invalid="ignore"):
         np.testing.assert_array_equal(exe(x, y), np.remainder(x, y))
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_the_rms_over_all_axes(dtype: type) -> None:
+    x, scale = normal(2, 3).astype(dtype), normal(2, 3).astype(dtype)
+    case = Case(
+        rms_normalization.rewrite,
+        "RMSNormalization",
+        {"x": x, "scale": scale},
+        attributes={"axis": 0, "epsilon": 1e-3},
+        opset=23,
+    )
+    model, count = case.rewritten()
+    assert count == 1
+    onnx.checker.check_model(model)
+    got = byoc.compile(byoc.load_model(case.model(), simplify=False), "llvm")(x, scale)
+    root = np.sqrt(np.square(x.astype(FLOAT)).mean() + 1e-3)
+    np.testing.assert_allclose(got, x / root * scale, rtol=1e-2 if dtype == np.float16 else 1e-5)
 
 
 def test_space_to_depth_in_either_order() -> None:

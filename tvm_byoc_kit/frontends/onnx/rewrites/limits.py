@@ -81,6 +81,8 @@ _LIMITS: dict[str, dict[int, _Limit]] = {
     "OneHot": {1: _Limit("depth"), 2: _Limit("values")},
     "Pad": {1: _Limit("pads"), 2: _Limit("constant_value"), 3: _Limit("axes")},
     "Reshape": {1: _Limit("shape", computed=True)},
+    "Expand": {1: _Limit("shape", computed=True)},  # TVM would not broadcast, but take the shape
+    "Squeeze": {1: _Limit("axes")},
     "Resize": {2: _Limit("scales", computed=True), 3: _Limit("sizes", computed=True)},
     "Upsample": {1: _Limit("scales")},
     "Split": {1: _Limit("split")},
