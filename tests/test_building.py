@@ -315,3 +315,10 @@ def test_what_the_targets_pipeline_cannot_compile_the_generic_one_does(
     monkeypatch.setattr(relax, "get_default_pipeline", refuse)
     exe = byoc.compile(make_module({"x": ((2, 4), "float32")}, elementwise), "llvm")
     np.testing.assert_allclose(exe(X), erf(np.exp(X) + np.cos(X)), rtol=1e-5, atol=1e-6)
+
+
+@npu
+def test_a_backend_in_cpu_memory_is_not_built_into_a_gpu_host(make_module: Any) -> None:
+    parts = byoc.partition(make_module({"x": ((2, 3), "float32")}, relax.op.nn.relu), "example_npu")
+    with pytest.raises(byoc.OptionError, match="reads CPU memory; build it with target='llvm'"):
+        byoc.build(partition=parts, target={"kind": "cuda", "arch": "sm_80"})

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from tvm_byoc_kit.artifact import Manifest, versions
 from tvm_byoc_kit.backend import get_backend
-from tvm_byoc_kit.errors import ModelError, reason
+from tvm_byoc_kit.errors import ModelError, OptionError, reason
 from tvm_byoc_kit.model import as_model
 from tvm_byoc_kit.partitioning import Partition, partition
 from tvm_byoc_kit.rewriting import bindings_of, host_functions, op_name, read_variables
@@ -23,7 +23,7 @@ __all__ = ["build", "compile"]
 
 
 def build(
-    partitioned: Partition | Any,
+    partition: Partition | Any,
     target: str | Target | None = None,
     options: Any = None,
 ) -> Executable:
@@ -31,7 +31,7 @@ def build(
 
     Parameters
     ----------
-    partitioned : Partition, tvm.IRModule, or anything that `load_model` takes alone
+    partition : Partition, tvm.IRModule, or anything that `load_model` takes alone
         A plain IRModule may hold regions already; their backend is read off the module.
     target : str or tvm.target.Target, optional
         Of the host part; None: the backend's own default.
@@ -43,14 +43,13 @@ def build(
     BackendUnavailable
         When the codegen, or the compiler for `target`, is not on this machine.
     OptionError
-        For options that the backend does not have.
+        For options that the backend does not have, or a `target` whose memory it cannot read.
     ModelError
         When TVM cannot compile the model.
     """
-    if not isinstance(partitioned, Partition):
-        partitioned = _as_partition(partitioned)
-    backend = partitioned.backend
-    others = region_backends(partitioned.mod) - {backend.name}
+    parts = partition if isinstance(partition, Partition) else _as_partition(partition)
+    backend = parts.backend
+    others = region_backends(parts.mod) - {backend.name}
     if others:
         raise ModelError(
             f"the module has regions of {', '.join(sorted(others))} already and cannot be built "
@@ -59,18 +58,19 @@ def build(
     codegen_options = backend.make_options(options)
     backend.require("codegen")
     target = _as_target(target or backend.target)
-    module = _compile(partitioned, target, codegen_options)
+    _check_memory(parts, target)
+    module = _compile(parts, target, codegen_options)
     manifest = Manifest(
-        inputs=partitioned.model.inputs,
-        outputs=partitioned.model.outputs,
-        entry=partitioned.model.entry,
+        inputs=parts.model.inputs,
+        outputs=parts.model.outputs,
+        entry=parts.model.entry,
         backend=backend.name,
         target=str(target),
         options=codegen_options,
-        loaders=backend.loaders if partitioned.coverage.regions else (),
+        loaders=backend.loaders if parts.coverage.regions else (),
         versions=versions(),
     )
-    return Executable(module, manifest, partitioned.model)
+    return Executable(module, manifest, parts.model)
 
 
 def compile(  # noqa: A001 - the verb that torch and tvm use too
@@ -113,6 +113,15 @@ def region_backends(mod: IRModule) -> set[str]:
         for function in mod.functions.values()
         if function.attrs and "Codegen" in function.attrs
     }
+
+
+def _check_memory(parts: Partition, target: Target) -> None:
+    """Refuse a host part on a GPU for regions that take tensors in CPU memory."""
+    if parts.coverage.regions and parts.backend.target == "llvm" and "gpu" in target.keys:
+        raise OptionError(
+            f"target '{target.kind.name}' keeps tensors in GPU memory, backend "
+            f"'{parts.backend.name}' reads CPU memory; build it with target='llvm'"
+        )
 
 
 def _as_target(target: str | Target) -> Target:

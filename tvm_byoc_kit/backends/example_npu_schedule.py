@@ -166,11 +166,6 @@ class ScheduledOp:
         """When it has finished, counted from the region's start."""
         return self.start_cycle + self.cycles
 
-    @property
-    def spills(self) -> int:
-        """Number of operands that got a tier further out than preferred."""
-        return sum(operand.spilled for operand in self.operands)
-
 
 @dataclass(frozen=True)
 class MemoryTier:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import onnx
 
 from tvm_byoc_kit.errors import ModelError
+from tvm_byoc_kit.errors import reason as last_line
 from tvm_byoc_kit.frontends.onnx.graph_tools import Scope, describe, scopes
 from tvm_byoc_kit.frontends.onnx.reading import structure_of
 from tvm_byoc_kit.frontends.onnx.shapes import Shape
@@ -90,8 +91,7 @@ def _with_symbols(shapes: Mapping[str, Shape]) -> dict[str, list[Any]]:
 
 
 def _explain(model: onnx.ModelProto, error: Exception, origin: str, *, simplified: bool) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    line = _OPERATOR.sub(r"\1: ", lines[-1]).replace(_METADATA, "") if lines else "no message"
+    line = _OPERATOR.sub(r"\1: ", last_line(error)).replace(_METADATA, "")
     reason = f"{type(error).__name__}: {line.rstrip('.')}"
     for part, explanation in _EXPLANATIONS:
         if part in reason:

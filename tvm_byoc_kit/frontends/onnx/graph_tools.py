@@ -169,10 +169,6 @@ class Scope:
             return self.outer.producer(name)
         return None
 
-    def consumers(self, name: str) -> list[onnx.NodeProto]:
-        """Nodes of this graph that read `name`; bodies within them are not searched."""
-        return [node for node in self.graph.node if name in node.input]
-
 
 def _dimension(dim: onnx.TensorShapeProto.Dimension) -> int | str | None:
     if dim.HasField("dim_value"):

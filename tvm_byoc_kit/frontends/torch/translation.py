@@ -8,7 +8,7 @@ import torch
 from tvm import relax
 from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
 
-from tvm_byoc_kit.errors import ModelError
+from tvm_byoc_kit.errors import ModelError, reason
 from tvm_byoc_kit.frontends.torch.converters import CONVERTERS
 from tvm_byoc_kit.frontends.torch.screening import place
 
@@ -46,7 +46,9 @@ def translate(program: torch.export.ExportedProgram, origin: str, *, unwrap: boo
     except ModelError:
         raise
     except Exception as error:  # the importer raises whatever its parts do
-        raise ModelError(f"TVM cannot import {origin}: {_last_line(error)}") from error
+        raise ModelError(
+            f"TVM cannot import {origin}: {type(error).__name__}: {reason(error)}"
+        ) from error
 
 
 class CheckedImporter(ExportedProgramImporter):  # type: ignore[misc]
@@ -75,7 +77,7 @@ class CheckedImporter(ExportedProgramImporter):  # type: ignore[misc]
             except ModelError:
                 raise
             except Exception as error:  # converters raise whatever TVM does
-                raise self._refusal(node, _last_line(error)) from error
+                raise self._refusal(node, f"{type(error).__name__}: {reason(error)}") from error
             return self._as_in_torch(node, result)
 
         return converted
@@ -136,8 +138,3 @@ def _described(node: fx.Node) -> str:
     if isinstance(value, torch.Tensor):
         return f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
     return str(node.name)
-
-
-def _last_line(error: Exception) -> str:
-    lines = [line for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[-1].strip() if lines else ''}"
