@@ -12,10 +12,14 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from tvm_byoc_kit.availability import Status, probe
 from tvm_byoc_kit.errors import BackendUnavailable, OptionError
+from tvm_byoc_kit.predicates import guarded
 
 if TYPE_CHECKING:
     from tvm import IRModule
+    from tvm.relax import Call
     from tvm.relax.transform import FusionPattern
+
+    from tvm_byoc_kit.predicates import Exclusion
 
 __all__ = ["STEPS", "Backend", "Step", "get_backend", "list_backends"]
 
@@ -37,8 +41,12 @@ class Backend:
         One line for tables.
     patterns : callable, optional
         Gives the patterns, highest priority first. None: nothing is partitioned.
+    refusal : callable, optional
+        Gets a call of an operator that a pattern names; gives the reason why the backend cannot
+        run it, or None. What is refused stays on the host, and the coverage report says why.
     partitioner : callable, optional
-        Upstream's own partition function, used as it is while the caller asks for nothing else.
+        Partitions a module with the patterns it is given, where `FuseOpsByPattern` and
+        `MergeCompositeFunctions` are not all that the backend needs.
     bind_constants : bool
         Whether weights become part of the region (True) or stay with the host (False).
     annotate_codegen : bool
@@ -59,7 +67,8 @@ class Backend:
     name: str
     summary: str
     patterns: Callable[[], list[FusionPattern]] | None = None
-    partitioner: Callable[[IRModule], IRModule] | None = None
+    refusal: Callable[[Call], str | None] | None = None
+    partitioner: Callable[[IRModule, list[FusionPattern]], IRModule] | None = None
     bind_constants: bool = False
     annotate_codegen: bool = False
     requires: Mapping[Step, tuple[str, ...]] = field(default_factory=dict)
@@ -67,6 +76,10 @@ class Backend:
     target: str = "llvm"
     loaders: tuple[str, ...] = ()
     layout: Mapping[str, tuple[str, ...]] | None = None
+
+    def guarded_patterns(self, excluded: Exclusion | None = None) -> list[FusionPattern]:
+        """The patterns, which here match nothing that is refused, or `excluded`."""
+        return guarded(self.patterns() if self.patterns else [], self.refusal, excluded)
 
     def check(self, step: Step = "runtime") -> Status:
         """Whether `step`, and every step before it, can be done on this machine.

@@ -83,12 +83,13 @@ def partition(
     imported = _as_prepared(model, chosen, prepare)
     if chosen.patterns is None:
         return Partition(imported.mod, chosen, imported)
-    partitioner = chosen.partitioner
-    if bind_constants is not None or annotate_codegen is not None:
-        partitioner = None  # upstream's own has no such choice
+    patterns = chosen.guarded_patterns()
+    partitioner: Callable[[IRModule], IRModule] | None = None
+    own = chosen.partitioner
+    if own is not None and bind_constants is None and annotate_codegen is None:
+        partitioner = lambda mod: own(mod, patterns)  # noqa: E731 - it has no such choices
     bind = chosen.bind_constants if bind_constants is None else bind_constants
     annotate = chosen.annotate_codegen if annotate_codegen is None else annotate_codegen
-    patterns = chosen.patterns()
     if annotate:
         whole = partitioner or functools.partial(_fuse, patterns=patterns, bind_constants=bind)
         return Partition(whole(imported.mod), chosen, imported)

@@ -226,7 +226,7 @@ def _takes(backend: Backend, call: Any) -> bool:
     from tvm import relax
     from tvm.relax.transform import FuseOpsByPattern
 
-    patterns = backend.patterns() if backend.patterns else []
+    patterns = backend.guarded_patterns()
     if not patterns:
         return False
     builder = relax.BlockBuilder()

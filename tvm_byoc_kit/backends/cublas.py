@@ -1,9 +1,9 @@
-"""NVIDIA cuBLAS: upstream's patterns and partitioner."""
+"""NVIDIA cuBLAS: upstream's patterns."""
 
 from __future__ import annotations
 
 from tvm_byoc_kit.backend import Backend
-from tvm_byoc_kit.backends.upstream import upstream_partitioner, upstream_patterns
+from tvm_byoc_kit.backends.upstream import upstream_patterns
 
 _MODULE = "tvm.relax.backend.cuda.cublas"
 
@@ -11,7 +11,6 @@ BACKEND = Backend(
     name="cublas",
     summary="NVIDIA cuBLAS matmul",
     patterns=upstream_patterns(_MODULE, "cublas."),
-    partitioner=upstream_partitioner(_MODULE, "partition_for_cublas"),
     bind_constants=False,
     annotate_codegen=True,
     requires={

@@ -1,9 +1,9 @@
-"""NVIDIA cuDNN: upstream's patterns and partitioner."""
+"""NVIDIA cuDNN: upstream's patterns."""
 
 from __future__ import annotations
 
 from tvm_byoc_kit.backend import Backend
-from tvm_byoc_kit.backends.upstream import upstream_partitioner, upstream_patterns
+from tvm_byoc_kit.backends.upstream import upstream_patterns
 
 _MODULE = "tvm.relax.backend.cuda.cudnn"
 
@@ -11,7 +11,6 @@ BACKEND = Backend(
     name="cudnn",
     summary="NVIDIA cuDNN convolution and attention",
     patterns=upstream_patterns(_MODULE, "cudnn."),
-    partitioner=upstream_partitioner(_MODULE, "partition_for_cudnn"),
     bind_constants=False,
     annotate_codegen=True,
     requires={

@@ -1,9 +1,9 @@
-"""NVIDIA CUTLASS: upstream's patterns and partitioner."""
+"""NVIDIA CUTLASS: upstream's patterns."""
 
 from __future__ import annotations
 
 from tvm_byoc_kit.backend import Backend
-from tvm_byoc_kit.backends.upstream import upstream_partitioner, upstream_patterns
+from tvm_byoc_kit.backends.upstream import upstream_patterns
 
 _MODULE = "tvm.relax.backend.cuda.cutlass"
 
@@ -11,7 +11,6 @@ BACKEND = Backend(
     name="cutlass",
     summary="NVIDIA CUTLASS kernels",
     patterns=upstream_patterns(_MODULE, "cutlass."),
-    partitioner=upstream_partitioner(_MODULE, "partition_for_cutlass"),
     bind_constants=False,
     annotate_codegen=True,
     requires={

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from tvm_byoc_kit.backend import Backend
 from tvm_byoc_kit.errors import OptionError
+from tvm_byoc_kit.predicates import first_reason
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -232,23 +233,7 @@ _PREDICATES: tuple[Callable[[Call], str | None], ...] = (
 
 def refusal(call: Call) -> str | None:
     """Why the example NPU cannot run `call`, or None when it can."""
-    return next((reason for check in _PREDICATES if (reason := check(call))), None)
-
-
-def _guarded(pattern: FusionPattern) -> FusionPattern:
-    """`pattern` with the predicates in front of its own check."""
-    from tvm import relax
-    from tvm.relax.transform import FusionPattern
-
-    def check(context: PatternCheckContext) -> bool:
-        calls = [v for v in context.matched_bindings.values() if isinstance(v, relax.Call)]
-        if any(refusal(call) for call in calls):
-            return False
-        return pattern.check is None or bool(pattern.check(context))
-
-    return FusionPattern(
-        pattern.name, pattern.pattern, pattern.annotation_patterns, check, pattern.attrs_getter
-    )
+    return first_reason(_PREDICATES, call)
 
 
 # Ops that upstream's table has no pattern for, by number of operands that the pattern names.
@@ -352,17 +337,18 @@ def _register() -> None:
 
 
 def patterns() -> list[FusionPattern]:
-    """Upstream's table and the kit's additions, fused before plain, guarded by the predicates."""
+    """Upstream's table and the kit's additions, fused before plain."""
     from tvm.relax.backend.pattern_registry import get_patterns_with_prefix
 
     _register()
-    return [_guarded(pattern) for pattern in get_patterns_with_prefix(PREFIX)]
+    return list(get_patterns_with_prefix(PREFIX))
 
 
 BACKEND = Backend(
     name="example_npu",
     summary="the example NPU: C++ codegen and a simulator that computes",
     patterns=patterns,
+    refusal=refusal,
     requires={
         "partition": ("tvm",),
         "codegen": ("plugin:example_npu", "codegen:example_npu"),

@@ -1,9 +1,9 @@
-"""NVIDIA TensorRT: upstream's pattern table and partitioner."""
+"""NVIDIA TensorRT: upstream's pattern table."""
 
 from __future__ import annotations
 
 from tvm_byoc_kit.backend import Backend
-from tvm_byoc_kit.backends.upstream import upstream_partitioner, upstream_patterns
+from tvm_byoc_kit.backends.upstream import upstream_patterns
 
 _MODULE = "tvm.relax.backend.contrib.tensorrt"
 
@@ -11,7 +11,6 @@ BACKEND = Backend(
     name="tensorrt",
     summary="NVIDIA TensorRT engines",
     patterns=upstream_patterns(_MODULE, "tensorrt."),
-    partitioner=upstream_partitioner(_MODULE, "partition_for_tensorrt"),
     bind_constants=True,
     requires={
         "partition": ("tvm",),

@@ -1,4 +1,4 @@
-"""Pattern tables and partition functions that TVM itself has, imported at first use."""
+"""Pattern tables and passes that TVM itself has, imported at first use."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tvm import IRModule
     from tvm.relax.transform import FusionPattern
 
-__all__ = ["upstream_partitioner", "upstream_patterns"]
+__all__ = ["upstream_patterns"]
 
 
 def upstream_patterns(module: str, prefix: str) -> Callable[[], list[FusionPattern]]:
@@ -19,18 +18,8 @@ def upstream_patterns(module: str, prefix: str) -> Callable[[], list[FusionPatte
     return functools.partial(_patterns, module, prefix)
 
 
-def upstream_partitioner(module: str, function: str) -> Callable[[IRModule], IRModule]:
-    """Gives `module`'s partition function."""
-    return functools.partial(_partition, module, function)
-
-
 def _patterns(module: str, prefix: str) -> list[FusionPattern]:
     from tvm.relax.backend.pattern_registry import get_patterns_with_prefix
 
     importlib.import_module(module)
     return list(get_patterns_with_prefix(prefix))
-
-
-def _partition(module: str, function: str, mod: IRModule) -> IRModule:
-    partition: Callable[[IRModule], IRModule] = getattr(importlib.import_module(module), function)
-    return partition(mod)

@@ -1,0 +1,67 @@
+"""Predicates: whether a backend can run an op that one of its patterns names, and if not, why.
+
+A predicate is a small function that gets a call of an operator and gives None, or the reason why
+the backend cannot run it. Composed into the check functions of the backend's patterns, they keep
+on the host what the backend would refuse later, and tell the coverage report why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tvm.relax import Call, Var
+    from tvm.relax.transform import FusionPattern, PatternCheckContext
+
+    Predicate = Callable[[Call], str | None]
+    Exclusion = Callable[[Var, Call], bool]
+
+__all__ = ["first_reason", "guarded"]
+
+
+def first_reason(predicates: Iterable[Predicate], call: Call) -> str | None:
+    """The first reason that `predicates` give against `call`, or None."""
+    return next((reason for check in predicates if (reason := check(call)) is not None), None)
+
+
+def guarded(
+    patterns: Iterable[FusionPattern],
+    refusal: Predicate | None,
+    excluded: Exclusion | None = None,
+) -> list[FusionPattern]:
+    """`patterns` that match only what is neither refused nor excluded.
+
+    Parameters
+    ----------
+    patterns : iterable of FusionPattern
+        Each keeps its own check, which is asked last.
+    refusal : callable, optional
+        Asked about every call that a pattern matched.
+    excluded : callable, optional
+        Asked about every call and the variable that it is bound to.
+    """
+    if refusal is None and excluded is None:
+        return list(patterns)
+    return [_guard(pattern, refusal, excluded) for pattern in patterns]
+
+
+def _guard(
+    pattern: FusionPattern, refusal: Predicate | None, excluded: Exclusion | None
+) -> FusionPattern:
+    from tvm import relax
+    from tvm.relax.transform import FusionPattern
+
+    def check(context: PatternCheckContext) -> bool:
+        for var, call in context.matched_bindings.items():
+            if not isinstance(call, relax.Call):
+                continue
+            if excluded is not None and excluded(var, call):
+                return False
+            if refusal is not None and refusal(call) is not None:
+                return False
+        return pattern.check is None or bool(pattern.check(context))
+
+    return FusionPattern(
+        pattern.name, pattern.pattern, pattern.annotation_patterns, check, pattern.attrs_getter
+    )
