@@ -11,7 +11,7 @@ import tvm
 from tvm import relax
 
 import tvm_byoc_kit as byoc
-from tvm_byoc_kit.coverage import read_coverage
+from tvm_byoc_kit.coverage_reader import read_coverage
 
 
 def mixed(x: Any) -> Any:

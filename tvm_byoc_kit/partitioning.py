@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tvm_byoc_kit.backend import Backend, get_backend
-from tvm_byoc_kit.coverage import Coverage, read_coverage
+from tvm_byoc_kit.coverage import Coverage
+from tvm_byoc_kit.coverage_reader import read_coverage
 from tvm_byoc_kit.model import ImportedModel, as_model
 
 if TYPE_CHECKING:
