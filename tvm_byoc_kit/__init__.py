@@ -30,10 +30,12 @@ if TYPE_CHECKING:
     )
     from tvm_byoc_kit.model import ImportedModel, load_model
     from tvm_byoc_kit.partitioning import Partition, partition
+    from tvm_byoc_kit.policy import PartitionPolicy
     from tvm_byoc_kit.preparation import prepare
     from tvm_byoc_kit.prepare_report import PassReport, PrepareReport
     from tvm_byoc_kit.runtime import Executable, load
     from tvm_byoc_kit.signature import TensorSpec
+    from tvm_byoc_kit.trial import DryRun, dry_run
     from tvm_byoc_kit.verification import Tolerance, Verification, verify
 
 # Where each public name lives; a module is imported when one of its names is first used (PEP 562).
@@ -56,10 +58,12 @@ _HOMES = {
     ),
     "model": ("ImportedModel", "load_model"),
     "partitioning": ("Partition", "partition"),
+    "policy": ("PartitionPolicy",),
     "preparation": ("prepare",),
     "prepare_report": ("PassReport", "PrepareReport"),
     "runtime": ("Executable", "load"),
     "signature": ("TensorSpec",),
+    "trial": ("DryRun", "dry_run"),
     "verification": ("Tolerance", "Verification", "verify"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
@@ -70,6 +74,7 @@ __all__ = [
     "BackendUnavailable",
     "ByocError",
     "Coverage",
+    "DryRun",
     "ExampleNPUOptions",
     "Executable",
     "ImportedModel",
@@ -78,6 +83,7 @@ __all__ = [
     "ModelError",
     "OptionError",
     "Partition",
+    "PartitionPolicy",
     "PassReport",
     "PluginError",
     "PrepareReport",
@@ -87,6 +93,7 @@ __all__ = [
     "Verification",
     "build",
     "compile",
+    "dry_run",
     "get_backend",
     "list_backends",
     "load",

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import functools
 import warnings
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tvm_byoc_kit.backend import Backend, get_backend
 from tvm_byoc_kit.coverage import Coverage
 from tvm_byoc_kit.coverage_reader import read_coverage
 from tvm_byoc_kit.model import ImportedModel, as_model
+from tvm_byoc_kit.op_names import OpTag, tag_of, tag_ops
+from tvm_byoc_kit.policy import PartitionPolicy, Settled, as_policy, require_no_host_ops, settle
+from tvm_byoc_kit.reasons import explainer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from tvm import IRModule
+    from tvm.relax import Call, Var
     from tvm.relax.transform import FusionPattern
 
-__all__ = ["Partition", "partition"]
+__all__ = ["Offload", "Partition", "as_prepared", "partition"]
 
 
 @dataclass(frozen=True)
@@ -32,22 +37,36 @@ class Partition:
     backend : Backend
     model : ImportedModel
         What was partitioned.
+    policy : PartitionPolicy, optional
+        Under which it was.
+    refused_by_policy : mapping of OpTag to str
+        The ops that the backend takes and the policy does not, with the reason.
     """
 
     mod: IRModule
     backend: Backend
     model: ImportedModel
+    policy: PartitionPolicy | None = None
+    refused_by_policy: Mapping[OpTag, str] = field(default_factory=dict, repr=False)
 
     @functools.cached_property
     def coverage(self) -> Coverage:
-        """Every op, and the region that took it."""
-        return read_coverage(self.mod)
+        """Every op, and the region that took it, or the reason why none did."""
+        original = self.model.mod
+        return read_coverage(
+            self.mod,
+            original=None if original is self.mod else original,
+            backend=self.backend.name,
+            model=self.model.origin,
+            explain=explainer(self.backend, self.refused_by_policy, _primitive(original)),
+        )
 
 
 def partition(
     model: Any,
     backend: str | Backend,
     *,
+    policy: PartitionPolicy | Mapping[str, Any] | None = None,
     bind_constants: bool | None = None,
     annotate_codegen: bool | None = None,
     prepare: bool | None = None,
@@ -58,6 +77,8 @@ def partition(
     ----------
     model : ImportedModel, tvm.IRModule, or anything that `load_model` takes alone
     backend : str or Backend
+    policy : PartitionPolicy or mapping, optional
+        What stays on the host although the backend could take it. None: nothing does.
     bind_constants : bool, optional
         True: weights become part of the region; False: they stay arguments that the host gives.
         None: the backend's own default.
@@ -73,6 +94,13 @@ def partition(
     Partition
         Its ``model`` is the prepared one; ``model.report`` says what was done to it.
 
+    Raises
+    ------
+    OptionError
+        For a policy that is not valid, or that names an op which `model` does not have.
+    ModelError
+        When the policy is strict and an op stays on the host.
+
     Warns
     -----
     UserWarning
@@ -80,30 +108,123 @@ def partition(
         of other functions): there every match stays a region of its own.
     """
     chosen = get_backend(backend)
+    rules = as_policy(policy)
     chosen.require("partition")
-    imported = _as_prepared(model, chosen, prepare)
-    if chosen.patterns is None:
-        return Partition(imported.mod, chosen, imported)
-    patterns = chosen.guarded_patterns()
-    partitioner: Callable[[IRModule], IRModule] | None = None
-    own = chosen.partitioner
-    if own is not None and bind_constants is None and annotate_codegen is None:
-        partitioner = lambda mod: own(mod, patterns)  # noqa: E731 - it has no such choices
-    bind = chosen.bind_constants if bind_constants is None else bind_constants
-    annotate = chosen.annotate_codegen if annotate_codegen is None else annotate_codegen
-    if annotate:
-        whole = partitioner or functools.partial(_fuse, patterns=patterns, bind_constants=bind)
-        return Partition(whole(imported.mod), chosen, imported)
-    mod = _merge_by_function(
-        imported.mod,
-        merge=partitioner
-        or functools.partial(_fuse_and_merge, patterns=patterns, bind_constants=bind),
-        fuse=lambda module, name: _fuse(module, patterns, bind, [name]),
-    )
-    return Partition(mod, chosen, imported)
+    imported = as_prepared(model, chosen, prepare)
+    offload = Offload(imported, chosen, bind_constants, annotate_codegen)
+    offload.warn(stacklevel=3)
+    parts = offload.under(rules)
+    if rules is not None and rules.strict:
+        require_no_host_ops(parts.coverage)
+    return parts
 
 
-def _as_prepared(model: Any, backend: Backend, wanted: bool | None) -> ImportedModel:
+class Offload:
+    """Partitions one prepared model, as often as a policy needs.
+
+    Parameters
+    ----------
+    model : ImportedModel
+    backend : Backend
+    bind_constants, annotate_codegen : bool, optional
+        As `partition` takes them.
+    """
+
+    def __init__(
+        self,
+        model: ImportedModel,
+        backend: Backend,
+        bind_constants: bool | None = None,
+        annotate_codegen: bool | None = None,
+    ) -> None:
+        self.model = model
+        self.backend = backend
+        self._bind = backend.bind_constants if bind_constants is None else bind_constants
+        self._annotate = backend.annotate_codegen if annotate_codegen is None else annotate_codegen
+        # A backend's own partitioner has no such choices.
+        own = bind_constants is None and annotate_codegen is None
+        self._partitioner = backend.partitioner if own else None
+        self._done: dict[frozenset[OpTag], tuple[IRModule, Coverage]] = {}
+
+    @functools.cached_property
+    def _tagged(self) -> IRModule:
+        return tag_ops(self.model.mod)
+
+    @functools.cached_property
+    def _obstacles(self) -> dict[str, str | None]:
+        """The functions to merge, each with what in it MergeCompositeFunctions fails on."""
+        if self._annotate or self.backend.patterns is None:
+            return {}
+        functions = self.model.mod.functions_items()
+        return {var.name_hint: _obstacle(f) for var, f in functions if _is_host_function(f)}
+
+    def warn(self, stacklevel: int = 2) -> None:
+        """Warn of the functions in which neighbouring matches are not merged."""
+        for name, obstacle in self._obstacles.items():
+            if obstacle is not None:
+                warnings.warn(
+                    f"function `{name}` {obstacle}, which MergeCompositeFunctions cannot handle: "
+                    "each match there is a region of its own",
+                    stacklevel=stacklevel,
+                )
+
+    def under(self, policy: PartitionPolicy | None) -> Partition:
+        """The partition under `policy`, without regard to ``strict``."""
+        if policy is None:  # without reading what the coverage is
+            return Partition(self._partition(frozenset()), self.backend, self.model)
+        settled = self.settled(policy)
+        return Partition(settled.mod, self.backend, self.model, policy, settled.refused)
+
+    def settled(self, policy: PartitionPolicy) -> Settled:
+        """What `policy` makes of the partition, without reasons."""
+        return settle(policy, self._without)
+
+    def _without(self, excluded: frozenset[OpTag]) -> tuple[IRModule, Coverage]:
+        """The partitioned module in which the `excluded` ops are on the host, and its coverage."""
+        if excluded not in self._done:
+            mod = self._partition(excluded)
+            self._done[excluded] = mod, read_coverage(mod, original=self.model.mod)
+        return self._done[excluded]
+
+    def _partition(self, excluded: frozenset[OpTag]) -> IRModule:
+        if self.backend.patterns is None:
+            return self.model.mod
+
+        def is_excluded(_var: Var, call: Call) -> bool:
+            return tag_of(call) in excluded
+
+        patterns = self.backend.guarded_patterns(is_excluded if excluded else None)
+        own = self._partitioner
+        whole: Callable[[IRModule], IRModule] | None = None
+        if own is not None:
+            whole = lambda mod: own(mod, patterns)  # noqa: E731
+        if self._annotate:
+            fuse = whole or functools.partial(_fuse, patterns=patterns, bind_constants=self._bind)
+            return fuse(self._tagged)
+        merge = whole or functools.partial(
+            _fuse_and_merge, patterns=patterns, bind_constants=self._bind
+        )
+        result = self._tagged
+        for name, obstacle in self._obstacles.items():
+            if obstacle is None:
+                alone = _isolated(self._tagged, self._tagged[name])
+                result = _put_back(result, merge(alone), name)
+            else:
+                result = _fuse(result, patterns, self._bind, [name])
+        return result
+
+
+def _primitive(mod: IRModule) -> set[str]:
+    """The functions that TVM offloads nothing from."""
+    return {
+        var.name_hint
+        for var, function in mod.functions_items()
+        if function.attrs and "Primitive" in function.attrs
+    }
+
+
+def as_prepared(model: Any, backend: Backend, wanted: bool | None) -> ImportedModel:
+    """`model`, prepared for `backend` if that is `wanted`, or open and of use."""
     from tvm.ir import IRModule
 
     from tvm_byoc_kit.preparation import prepare
@@ -136,32 +257,6 @@ def _fuse_and_merge(mod: IRModule, patterns: list[FusionPattern], bind_constants
     return MergeCompositeFunctions()(FuseOpsByPattern(patterns, bind_constants)(mod))
 
 
-def _merge_by_function(
-    mod: IRModule, merge: Callable[[IRModule], IRModule], fuse: Callable[[IRModule, str], IRModule]
-) -> IRModule:
-    """Merge neighbours, one function at a time.
-
-    ``MergeCompositeFunctions`` takes a module with one Relax function, called ``main`` and free of
-    ``If`` and ``MatchCast``; so each function is merged in a module of its own, and one that does
-    not qualify keeps its matches unmerged.
-    """
-    result = mod
-    for var, function in mod.functions_items():
-        if not _is_host_function(function):
-            continue
-        obstacle = _obstacle(function)
-        if obstacle is None:
-            result = _put_back(result, merge(_isolated(mod, function)), var.name_hint)
-            continue
-        warnings.warn(
-            f"function `{var.name_hint}` {obstacle}, which MergeCompositeFunctions cannot handle: "
-            "each match there is a region of its own",
-            stacklevel=3,
-        )
-        result = fuse(result, var.name_hint)
-    return result
-
-
 def _is_host_function(function: Any) -> bool:
     from tvm import relax
 
@@ -179,6 +274,8 @@ def _obstacle(function: Any) -> str | None:
     def look(expr: Any) -> None:
         if isinstance(expr, relax.If):
             found.append("has an `If`")
+        elif isinstance(expr, relax.Function) and not expr.same_as(function):
+            found.append("has a function inside")
         elif isinstance(expr, relax.Call) and isinstance(expr.op, GlobalVar):
             found.append(f"calls the function `{expr.op.name_hint}`")
         elif isinstance(expr, relax.SeqExpr):

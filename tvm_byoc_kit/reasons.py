@@ -1,0 +1,197 @@
+"""Why an op stayed on the host: one reason for each, asked for in one order."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Collection, Mapping
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+from tvm_byoc_kit.coverage import Reason
+from tvm_byoc_kit.op_names import OpTag
+from tvm_byoc_kit.rewriting import op_name
+
+if TYPE_CHECKING:
+    from tvm.relax import Call
+    from tvm.relax.dpl import DFPattern
+    from tvm.relax.transform import FusionPattern
+
+    from tvm_byoc_kit.backend import Backend
+    from tvm_byoc_kit.coverage import ReasonKind
+    from tvm_byoc_kit.coverage_reader import HostOp
+
+    Alternatives = frozenset[frozenset[str]]
+
+__all__ = ["alternatives", "explainer"]
+
+_SHOWN = 2  # patterns that a reason names: a table may have dozens that begin with a convolution
+
+
+def explainer(
+    backend: Backend,
+    refused_by_policy: Mapping[OpTag, str] | None = None,
+    primitive: Collection[str] = (),
+) -> Callable[[HostOp], Reason]:
+    """What gives the reason of each op that stayed on the host.
+
+    The questions, in their order: did the policy refuse what the backend takes; does the op stand
+    where TVM looks for no pattern; does no pattern name it; does a predicate refuse it; and last,
+    what else the patterns need that name it.
+
+    Parameters
+    ----------
+    backend : Backend
+    refused_by_policy : mapping of OpTag to str, optional
+        Ops that the backend takes and the policy does not, with the reason.
+    primitive : collection of str
+        Functions marked ``Primitive``, which TVM leaves as they are.
+    """
+    table = _Table(backend)
+    refused = refused_by_policy or {}
+
+    def explain(op: HostOp) -> Reason:
+        answers: tuple[tuple[ReasonKind, Callable[[], str | None]], ...] = (
+            ("policy", lambda: refused.get(OpTag(op.function, op.name))),
+            ("outside_dataflow", lambda: _place(op, primitive)),
+            ("no_pattern", lambda: table.unnamed(op.call)),
+            ("refused", lambda: backend.refusal(op.call) if backend.refusal else None),
+        )
+        for kind, answer in answers:
+            text = answer()
+            if text is not None:
+                return Reason(kind, text)
+        return Reason("no_match", table.unmatched(op.call))
+
+    return explain
+
+
+def _place(op: HostOp, primitive: Collection[str]) -> str | None:
+    """Why nothing is offloaded from where `op` stands."""
+    if op.function in primitive:
+        return f"function `{op.function}` is marked Primitive, and TVM offloads nothing from those"
+    if op.in_dataflow:
+        return None
+    return (
+        "it stands outside a dataflow block, where TVM offloads nothing; byoc.prepare makes blocks"
+    )
+
+
+class _Table:
+    """The patterns of a backend, by the operators that they name."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+    @functools.cached_property
+    def _by_op(self) -> dict[str, list[tuple[FusionPattern, frozenset[str]]]]:
+        """Patterns with what else each needs at the least; of equals, highest priority first."""
+        found: dict[str, list[tuple[FusionPattern, frozenset[str]]]] = {}
+        for pattern in self._backend.patterns() if self._backend.patterns else []:
+            choices = sorted(alternatives(pattern.pattern), key=lambda names: (len(names), *names))
+            for name in set[str]().union(*choices):
+                least = next(names for names in choices if name in names)
+                found.setdefault(name, []).append((pattern, least - {name}))
+        for patterns in found.values():
+            patterns.sort(key=lambda item: len(item[1]))
+        return found
+
+    def unnamed(self, call: Call) -> str | None:
+        name = op_name(call)
+        if self._backend.patterns is None:
+            return f"backend {self._backend.name} has no patterns: it offloads nothing"
+        if name in self._by_op:
+            return None
+        callee = _callee(call)
+        if callee is None:
+            return f"no pattern of {self._backend.name} names {name}"
+        return (
+            f"no pattern of {self._backend.name} names {name or 'calls'} of `{callee}`: patterns "
+            "match Relax operators, not functions that are compiled or packed already"
+        )
+
+    def unmatched(self, call: Call) -> str:
+        patterns = self._by_op[op_name(call)]
+        shown: list[tuple[FusionPattern, frozenset[str]]] = []
+        for pattern, others in patterns:  # the least demanding first
+            if not any(less <= others for _, less in shown):
+                shown.append((pattern, others))
+        texts = [_missing(pattern, others, call) for pattern, others in shown[:_SHOWN]]
+        more = len(patterns) - len(texts)
+        if more:
+            texts.append(f"{more} more pattern{'s name' if more > 1 else ' names'} it")
+        return "; ".join(texts)
+
+
+def _missing(pattern: FusionPattern, others: frozenset[str], call: Call) -> str:
+    """What kept `pattern` from matching a call of an operator that it names."""
+    if others:
+        return f"{pattern.name} needs {', '.join(sorted(others))} too"
+    if not pattern.pattern.match(call):
+        return f"{pattern.name} does not fit its operands"
+    if pattern.check is not None:
+        return f"{pattern.name} fits, but its own check refused"
+    return f"{pattern.name} fits, but TVM did not take it"
+
+
+def _callee(call: Call) -> str | None:
+    """The function that a call runs by name, such as the first argument of ``call_tir``."""
+    for expr in (call.op, *call.args[:1]):
+        name = getattr(expr, "name_hint", None) or getattr(expr, "global_symbol", None)
+        if name:
+            return str(name)
+    return None
+
+
+# Where the patterns inside a pattern are; those not named here have none, or forbid what they have.
+_PARTS = {
+    "AndPattern": ("left", "right"),
+    "AttrPattern": ("pattern",),
+    "CallPattern": ("op", "args"),
+    "DataTypePattern": ("pattern",),
+    "FunctionPattern": ("params", "body"),
+    "ShapePattern": ("pattern",),
+    "TupleGetItemPattern": ("tuple",),
+    "TuplePattern": ("fields",),
+    "TypePattern": ("pattern",),
+    "UnorderedTuplePattern": ("fields",),
+}
+
+
+def alternatives(pattern: DFPattern) -> Alternatives:
+    """The sets of operators that make up a match: one set, or several where there is a choice.
+
+    Parameters
+    ----------
+    pattern : tvm.relax.dpl.DFPattern
+
+    Examples
+    --------
+    >>> both = is_op("relax.exp")(is_op("relax.add")(a, b) | is_op("relax.multiply")(a, b))
+    >>> alternatives(both) == {frozenset({"relax.exp", "relax.add"}),
+    ...                        frozenset({"relax.exp", "relax.multiply"})}
+    True
+    """
+    kind = type(pattern).__name__
+    if kind == "OrPattern":
+        return alternatives(pattern.left) | alternatives(pattern.right)
+    if kind == "ExprPattern":
+        name = getattr(pattern.expr, "name", None)
+        return frozenset({frozenset({str(name)} if name else ())})
+    return _joined([alternatives(part) for part in _parts(pattern, _PARTS.get(kind, ()))])
+
+
+def _parts(pattern: DFPattern, fields: tuple[str, ...]) -> list[DFPattern]:
+    parts: list[Any] = []
+    for field in fields:
+        value = getattr(pattern, field)
+        parts += [value] if hasattr(value, "match") else list(value or ())
+    return parts
+
+
+def _joined(parts: list[Alternatives]) -> Alternatives:
+    none: Alternatives = frozenset({frozenset()})
+    return functools.reduce(
+        lambda one, other: frozenset(first | second for first, second in product(one, other)),
+        parts,
+        none,
+    )
