@@ -49,14 +49,15 @@ STAGES = (
 
 
 class InvertedResidual(nn.Module):
-    """Expand, depthwise, project; a shortcut where the shapes agree."""
+    """Expand (unless by 1), depthwise, project; a shortcut where the shapes agree."""
 
     def __init__(self, inputs: int, outputs: int, stride: int, expansion: int) -> None:
         super().__init__()
         hidden = inputs * expansion
         self.shortcut = stride == 1 and inputs == outputs
+        expand = normalized(nn.Conv2d(inputs, hidden, 1, bias=False)) if expansion > 1 else []
         self.body = nn.Sequential(
-            *normalized(nn.Conv2d(inputs, hidden, 1, bias=False)),
+            *expand,
             *normalized(nn.Conv2d(hidden, hidden, 3, stride, 1, groups=hidden, bias=False)),
             nn.Conv2d(hidden, outputs, 1, bias=False),
             nn.BatchNorm2d(outputs),
