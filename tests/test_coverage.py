@@ -114,5 +114,6 @@ def test_the_report_is_json(coverage: byoc.Coverage) -> None:
 def test_the_report_reads_well(coverage: byoc.Coverage) -> None:
     lines = str(coverage).splitlines()
     assert lines[0] == "4 of 5 ops offloaded in 2 region(s)"
-    assert lines[1].strip() == "region 1 (example_npu, 2 ops): example_npu.relu, example_npu.tanh"
-    assert lines[-1].strip() == "on the host: relax.erf"
+    assert lines[1].strip() == "region 1 (example_npu, 2 ops): relu, tanh"
+    assert lines[-2].strip() == "on the host:"
+    assert lines[-1].strip().startswith("1 x erf")

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from tvm_byoc_kit.backend import Backend, get_backend, list_backends
     from tvm_byoc_kit.backends.example_npu import ExampleNPUOptions
     from tvm_byoc_kit.building import build, compile  # noqa: A004
-    from tvm_byoc_kit.coverage import Coverage
+    from tvm_byoc_kit.coverage import Coverage, CoveredOp, Reason, Region
+    from tvm_byoc_kit.coverage_diff import CoverageDiff, diff
     from tvm_byoc_kit.errors import (
         ArtifactError,
         BackendUnavailable,
@@ -46,7 +47,8 @@ _HOMES = {
     "backend": ("Backend", "get_backend", "list_backends"),
     "backends.example_npu": ("ExampleNPUOptions",),
     "building": ("build", "compile"),
-    "coverage": ("Coverage",),
+    "coverage": ("Coverage", "CoveredOp", "Reason", "Region"),
+    "coverage_diff": ("CoverageDiff", "diff"),
     "errors": (
         "ArtifactError",
         "BackendUnavailable",
@@ -74,6 +76,8 @@ __all__ = [
     "BackendUnavailable",
     "ByocError",
     "Coverage",
+    "CoverageDiff",
+    "CoveredOp",
     "DryRun",
     "ExampleNPUOptions",
     "Executable",
@@ -87,12 +91,15 @@ __all__ = [
     "PassReport",
     "PluginError",
     "PrepareReport",
+    "Reason",
+    "Region",
     "Status",
     "TensorSpec",
     "Tolerance",
     "Verification",
     "build",
     "compile",
+    "diff",
     "dry_run",
     "get_backend",
     "list_backends",

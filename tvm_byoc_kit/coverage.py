@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from tvm_byoc_kit.op_cost import total
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from tvm_byoc_kit.backends.example_npu_schedule import Schedule
 
 __all__ = [
     "REASON_KINDS",
@@ -16,6 +19,7 @@ __all__ = [
     "Reason",
     "ReasonKind",
     "Region",
+    "Totals",
 ]
 
 ReasonKind = Literal["no_pattern", "refused", "no_match", "outside_dataflow", "policy"]
@@ -64,9 +68,9 @@ class CoveredOp:
     function : str
         The function in which it stands, before partitioning.
     macs : int or None
-        Multiply-accumulates; None when a symbolic dimension decides.
+        Multiply-accumulates, as `op_cost.macs` counts them; None when a symbolic dimension decides.
     parameters : int
-        Elements of its constant operands.
+        Elements of its constant operands. A constant that several ops read counts for each.
     bytes : int or None
         Of its result; None when a symbolic dimension decides.
     inputs : tuple of int
@@ -100,6 +104,7 @@ class Region:
         Patterns, in the order of their calls.
     ops : int
     macs : int or None
+        None when a symbolic dimension decides.
     bytes_in, bytes_out : int or None
         That cross its boundary at each call, constants left out; None when a symbolic dimension
         decides.
@@ -120,8 +125,28 @@ class Region:
 
 
 @dataclass(frozen=True)
+class Totals:
+    """Sums over ops.
+
+    Parameters
+    ----------
+    ops : int
+    macs : int or None
+        None when it is not known of one of them.
+    parameters : int
+    bytes : int or None
+        Of their results; None when it is not known of one of them.
+    """
+
+    ops: int
+    macs: int | None
+    parameters: int
+    bytes: int | None
+
+
+@dataclass(frozen=True)
 class Coverage:
-    """Ops and regions in the order of execution.
+    """Ops in the order of the module that was partitioned, and regions in the order of execution.
 
     Parameters
     ----------
@@ -130,17 +155,20 @@ class Coverage:
     backend : str
     model : str
         Where the model came from; empty for a module.
+    tvm : str
+        Version of TVM.
     """
 
     ops: tuple[CoveredOp, ...]
     regions: tuple[Region, ...]
     backend: str = ""
     model: str = ""
+    tvm: str = ""
 
     @property
     def offloaded(self) -> int:
         """Number of ops in regions."""
-        return sum(op.region is not None for op in self.ops)
+        return self.offloaded_totals.ops
 
     @property
     def total(self) -> int:
@@ -148,31 +176,87 @@ class Coverage:
         return len(self.ops)
 
     @property
+    def totals(self) -> Totals:
+        """Of all ops."""
+        return _totals(self.ops)
+
+    @property
+    def offloaded_totals(self) -> Totals:
+        """Of the ops in regions."""
+        return _totals(op for op in self.ops if op.region is not None)
+
+    @property
+    def macs_share(self) -> float | None:
+        """Part of the MACs in regions; None when it is not known, or when there are none."""
+        everything, offloaded = self.totals.macs, self.offloaded_totals.macs
+        return offloaded / everything if everything and offloaded is not None else None
+
+    @property
+    def boundary_bytes(self) -> int | None:
+        """Bytes that go into and out of all regions in one run; None when not known of one."""
+        return total(
+            size for region in self.regions for size in (region.bytes_in, region.bytes_out)
+        )
+
+    @property
     def host_ops(self) -> dict[str, int]:
-        """Ops that stayed on the host, with how often."""
+        """Ops that stayed on the host, with how often; the most frequent first."""
         return dict(Counter(op.op for op in self.ops if op.region is None).most_common())
 
+    @property
+    def host_reasons(self) -> dict[tuple[str, Reason | None], int]:
+        """The same, told apart by reason."""
+        found = Counter((op.op, op.reason) for op in self.ops if op.region is None)
+        return dict(found.most_common())
+
     def to_dict(self) -> dict[str, Any]:
-        """For ``--json``."""
-        return {
-            "ops_total": self.total,
-            "ops_offloaded": self.offloaded,
-            "host_ops": self.host_ops,
-            "regions": [
-                vars(region) | {"composites": list(region.composites)} for region in self.regions
-            ],
-            "ops": [asdict(op) for op in self.ops],
-        }
+        """For JSON; ``data/coverage.schema.json`` describes it."""
+        from tvm_byoc_kit import coverage_json
+
+        return coverage_json.to_dict(self)
+
+    def to_json(self) -> str:
+        """The report as JSON text, which `from_json` reads back."""
+        from tvm_byoc_kit import coverage_json
+
+        return coverage_json.dumps(self)
+
+    @classmethod
+    def from_json(cls, text: str) -> Coverage:
+        """Read what `to_json`, or ``tvm-byoc partition --json``, wrote.
+
+        Raises
+        ------
+        InputError
+            When `text` is something else, or of a later version.
+        """
+        from tvm_byoc_kit import coverage_json
+
+        return coverage_json.loads(text)
+
+    def to_html(self, schedule: Iterable[Schedule] = ()) -> str:
+        """A page that needs no network: totals, the ops as a table, and their graph.
+
+        Parameters
+        ----------
+        schedule : iterable of Schedule
+            What the example NPU recorded, drawn as a timeline.
+        """
+        from tvm_byoc_kit import coverage_page
+
+        return coverage_page.render(self, tuple(schedule))
 
     def __str__(self) -> str:
-        lines = [f"{self.offloaded} of {self.total} ops offloaded in {len(self.regions)} region(s)"]
-        for number, region in enumerate(self.regions, 1):
-            parts = _tally(Counter(region.composites).most_common())
-            lines.append(f"  region {number} ({region.backend}, {region.ops} ops): {parts}")
-        if self.host_ops:
-            lines.append(f"  on the host: {_tally(self.host_ops.items())}")
-        return "\n".join(lines)
+        from tvm_byoc_kit import coverage_text
+
+        return coverage_text.render(self)
 
 
-def _tally(counts: Iterable[tuple[str, int]]) -> str:
-    return ", ".join(name if n == 1 else f"{n} x {name}" for name, n in counts)
+def _totals(ops: Iterable[CoveredOp]) -> Totals:
+    chosen = tuple(ops)
+    return Totals(
+        ops=len(chosen),
+        macs=total(op.macs for op in chosen),
+        parameters=sum(op.parameters for op in chosen),
+        bytes=total(op.bytes for op in chosen),
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from tvm_byoc_kit import op_cost
@@ -64,6 +64,8 @@ def read_coverage(
     explain : callable, optional
         Gives the reason for an op on the host.
     """
+    import tvm
+
     walk = Walk(mod)
     source = Walk(tag_ops(original)) if original is not None else None
     partner = pair(walk.ops, source.ops) if source is not None else {}
@@ -75,19 +77,24 @@ def read_coverage(
     places = {position: place for place, position in enumerate(order)}
     names = _names([origins[position] for position in order])
     ops = tuple(
-        _covered_op(walk, walk.ops[position], origins[position], name, places, explain)
+        _covered_op(walk, walk.ops[position], name, places)
         for position, name in zip(order, names, strict=True)
     )
+    if explain is not None:
+        ops = tuple(
+            _explained(op, origins[position], explain)
+            for op, position in zip(ops, order, strict=True)
+        )
     by_position = {position: ops[place] for position, place in places.items()}
     regions = tuple(
         _region(walk, call, [by_position[at] for at in range(call.first, call.last)])
         for call in walk.regions
     )
-    return Coverage(ops, regions, backend, model)
+    return Coverage(ops, regions, backend, model, tvm.__version__)
 
 
 def _order(ops: list[Occurrence], partner: dict[int, int]) -> list[int]:
-    """Positions in `ops` in the order of their partners; those without follow what they followed."""
+    """Positions in `ops` in the order of their partners; those without one stay where they were."""
     keys: dict[int, tuple[int, int]] = {}
     latest: dict[str, int] = {}
     for position, op in enumerate(ops):
@@ -108,17 +115,14 @@ def _names(origins: Iterable[Occurrence]) -> list[str]:
     return names
 
 
-def _covered_op(
-    walk: Walk,
-    op: Occurrence,
-    origin: Occurrence,
-    name: str,
-    places: dict[int, int],
-    explain: Callable[[HostOp], Reason] | None,
-) -> CoveredOp:
-    reason = None
-    if op.region is None and explain is not None:
-        reason = explain(HostOp(op.function, name, origin.call, origin.in_dataflow))
+def _explained(op: CoveredOp, origin: Occurrence, explain: Callable[[HostOp], Reason]) -> CoveredOp:
+    if op.region is not None:
+        return op
+    reason = explain(HostOp(op.function, op.name, origin.call, origin.in_dataflow))
+    return replace(op, reason=reason)
+
+
+def _covered_op(walk: Walk, op: Occurrence, name: str, places: dict[int, int]) -> CoveredOp:
     shape = getattr(op.call.ty, "shape", None)
     constants = [walk.constants[address] for address in constants_of(op.operands)]
     return CoveredOp(
@@ -128,7 +132,6 @@ def _covered_op(
         dtype=str(getattr(op.call.ty, "dtype", None) or ""),
         region=op.region,
         composite=op.composite,
-        reason=reason,
         function=op.function,
         macs=op_cost.macs(op.call),
         parameters=sum(op_cost.elements(constant.ty) or 0 for constant in constants),

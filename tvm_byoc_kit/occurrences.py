@@ -154,24 +154,20 @@ class Walk:
 
     def _value(self, expr: Any, name: str, place: _Place) -> Value:
         from tvm import relax
-        from tvm.ir import GenericConst
-        from tvm.runtime import Tensor
 
         if isinstance(expr, relax.Var):
             return self._values.get(expr, ("fixed", ""))
         if isinstance(expr, relax.Call):
             return self._call(expr, name, place)
-        if isinstance(expr, relax.Tuple):
-            return ("tuple", tuple(self._value(field, name, place) for field in expr.fields))
-        if isinstance(expr, relax.TupleGetItem):
-            return _item(self._value(expr.tuple_value, name, place), int(expr.index))
         if isinstance(expr, relax.If):
             self._value(expr.cond, name, place)
             branches = (expr.true_branch, expr.false_branch)
             return _any_of([self._sequence(branch, place) for branch in branches])
-        if isinstance(expr, GenericConst) and isinstance(expr.value, Tensor):
-            return self._constant(expr)
-        return _fixed(expr)
+        if isinstance(expr, relax.Tuple):
+            return ("tuple", tuple(self._value(field, name, place) for field in expr.fields))
+        if isinstance(expr, relax.TupleGetItem):
+            return _item(self._value(expr.tuple_value, name, place), int(expr.index))
+        return self._constant(expr) if _is_tensor(expr) else _fixed(expr)
 
     def _constant(self, expr: Any) -> Value:
         address = expr.__chandle__()
@@ -259,21 +255,7 @@ def _item(value: Value, index: int) -> Value:
 
 
 def _any_of(values: Iterable[Value]) -> Value:
-    leaves = dict.fromkeys(leaf for value in values for leaf in _leaves(value))
-    return ("any", tuple(leaves))
-
-
-def _fixed(expr: Any) -> Value:
-    from tvm import relax
-    from tvm.ir import GenericConst, GlobalVar
-
-    if isinstance(expr, relax.ShapeExpr):
-        sizes = [getattr(dim, "value", None) for dim in expr.values]
-        return ("fixed", "" if None in sizes else str([int(size or 0) for size in sizes]))
-    if isinstance(expr, GlobalVar):
-        return ("fixed", expr.name_hint)
-    value = getattr(expr, "value", "")
-    return ("fixed", str(value)) if isinstance(expr, GenericConst) or value != "" else ("fixed", "")
+    return ("any", tuple(dict.fromkeys(leaf for value in values for leaf in _leaves(value))))
 
 
 def _leaves(value: Value) -> Iterator[Value]:
@@ -283,6 +265,25 @@ def _leaves(value: Value) -> Iterator[Value]:
             yield from _leaves(inner)
     else:
         yield value
+
+
+def _is_tensor(expr: Any) -> bool:
+    from tvm.ir import GenericConst
+    from tvm.runtime import Tensor
+
+    return isinstance(expr, GenericConst) and isinstance(expr.value, Tensor)
+
+
+def _fixed(expr: Any) -> Value:
+    from tvm import relax
+    from tvm.ir import GlobalVar
+
+    if isinstance(expr, relax.ShapeExpr):
+        sizes = [getattr(dim, "value", None) for dim in expr.values]
+        return ("fixed", "" if None in sizes else str([int(size or 0) for size in sizes]))
+    if isinstance(expr, GlobalVar):
+        return ("fixed", expr.name_hint)
+    return ("fixed", str(getattr(expr, "value", "")))
 
 
 def producers_of(values: Iterable[Value]) -> tuple[int, ...]:
@@ -297,13 +298,12 @@ def constants_of(values: Iterable[Value]) -> tuple[int, ...]:
 
 def _positions(values: Iterable[Value], kind: Literal["op", "const"]) -> Iterator[int]:
     for value in values:
-        for leaf in _leaves(value):
-            while leaf[0] == "item":
-                leaf = leaf[1]
-            if leaf[0] == kind:
-                yield leaf[1]
-            elif leaf[0] in ("tuple", "any"):
-                yield from _positions([leaf], kind)
+        if value[0] in ("tuple", "any"):
+            yield from _positions(value[1], kind)
+        elif value[0] == "item":
+            yield from _positions([value[1]], kind)
+        elif value[0] == kind:
+            yield value[1]
 
 
 def _attr(function: Any, key: str) -> str | None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from tvm import IRModule
-    from tvm.relax import Call, Expr
+    from tvm.relax import Call
 
 __all__ = ["OpTag", "UniqueNames", "tag_of", "tag_ops"]
 
