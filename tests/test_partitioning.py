@@ -87,12 +87,63 @@ def callee_numpy(x: np.ndarray) -> np.ndarray:
     return sigmoid(np.tanh(np.tanh(np.maximum(x, 0))))
 
 
+@I.ir_module
+class External:
+    @R.function
+    def main(x: R.Tensor((2, 4), "float32")):
+        with R.dataflow():
+            a = R.tanh(R.nn.relu(x))
+            b = R.call_dps_packed("byoc.test.copy", (a,), out_ty=R.Tensor((2, 4), "float32"))
+            c = R.sigmoid(b)
+            R.output(c)
+        return c
+
+
+@I.ir_module
+class Inner:
+    @R.function
+    def main(x: R.Tensor((2, 4), "float32")):
+        @R.function
+        def inner(y: R.Tensor((2, 4), "float32")) -> R.Tensor((2, 4), "float32"):
+            with R.dataflow():
+                z = R.nn.relu(y)
+                R.output(z)
+            return z
+
+        a = inner(x)
+        with R.dataflow():
+            b = R.sigmoid(R.tanh(a))
+            R.output(b)
+        return b
+
+
+@I.ir_module
+class Printing:
+    @R.function(pure=False)
+    def main(x: R.Tensor((2, 4), "float32")):
+        with R.dataflow():
+            a = R.tanh(R.nn.relu(x))
+            R.output(a)
+        _ = R.print(a, format="{}")
+        with R.dataflow():
+            b = R.sigmoid(a)
+            R.output(b)
+        return b
+
+
+@tvm.register_global_func("byoc.test.copy", override=True)
+def _copy(source: tvm.runtime.Tensor, target: tvm.runtime.Tensor) -> None:
+    target.copyfrom(source)
+
+
 X = np.random.default_rng(0).standard_normal((2, 4), dtype=np.float32)
 AWKWARD = {
     "If, taken": (Branch, branch_numpy, (np.array(True), X), "has an `If`"),
     "If, not taken": (Branch, branch_numpy, (np.array(False), X), "has an `If`"),
     "MatchCast": (Cast, cast_numpy, (X,), "has a `MatchCast`"),
     "call": (Callee, callee_numpy, (X,), "calls the function `helper`"),
+    "external": (External, cast_numpy, (X,), "calls the external function `byoc.test.copy`"),
+    "string": (Printing, cast_numpy, (X,), "calls relax.print with a string"),
 }
 awkward = pytest.mark.parametrize(
     ("mod", "reference", "inputs", "obstacle"), AWKWARD.values(), ids=AWKWARD
@@ -185,6 +236,12 @@ def test_what_upstream_cannot_merge_gives_the_right_numbers(
     with pytest.warns(UserWarning, match=obstacle):
         exe = byoc.compile(mod, "example_npu", prepare=False)
     np.testing.assert_allclose(exe(*inputs), reference(*inputs), rtol=1e-5)
+
+
+def test_a_function_inside_a_function_is_left_unmerged() -> None:
+    with pytest.warns(UserWarning, match="`main` has a function inside"):
+        coverage = byoc.partition(Inner, "example_npu").coverage
+    assert (coverage.offloaded, len(coverage.regions)) == (3, 3)
 
 
 def test_ops_inside_an_if_stay_on_the_host() -> None:

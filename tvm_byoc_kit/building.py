@@ -14,10 +14,13 @@ from tvm_byoc_kit.runtime import Executable
 from tvm_byoc_kit.wide_functions import legalize_unfused_joins
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tvm import IRModule
     from tvm.target import Target
 
     from tvm_byoc_kit.backend import Backend
+    from tvm_byoc_kit.policy import PartitionPolicy
 
 __all__ = ["build", "compile"]
 
@@ -77,6 +80,7 @@ def compile(  # noqa: A001 - the verb that torch and tvm use too
     model: Any,
     backend: str | Backend,
     *,
+    policy: PartitionPolicy | Mapping[str, Any] | None = None,
     target: str | Target | None = None,
     options: Any = None,
     bind_constants: bool | None = None,
@@ -87,6 +91,7 @@ def compile(  # noqa: A001 - the verb that torch and tvm use too
     parts = partition(
         as_model(model),
         backend,
+        policy=policy,
         bind_constants=bind_constants,
         annotate_codegen=annotate_codegen,
         prepare=prepare,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import tempfile
 import zipfile
@@ -23,7 +24,10 @@ if TYPE_CHECKING:
     import numpy as np
     from rich.console import Console
 
+    from tvm_byoc_kit.coverage import Coverage
     from tvm_byoc_kit.model import ImportedModel
+    from tvm_byoc_kit.partitioning import Partition
+    from tvm_byoc_kit.policy import PartitionPolicy
     from tvm_byoc_kit.runtime import Executable
 
 cli = typer.Typer(
@@ -52,6 +56,15 @@ Shapes = Annotated[
 Options = Annotated[
     list[str] | None,
     typer.Option("--option", "-O", help="Option of the backend's codegen: `key=value`."),
+]
+Policy = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--policy",
+        "-p",
+        help="A field of byoc.PartitionPolicy, what stays on the host: `min_region_ops=3`, "
+        "`exclude_ops=add,nn.relu`, `strict=true`.",
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the facts as JSON.")]
 Inputs = Annotated[
@@ -116,36 +129,63 @@ def partition(
     model: Model,
     backend: BackendName = "example_npu",
     shape: Shapes = None,
+    policy: Policy = None,
     script: Annotated[bool, typer.Option(help="Print the partitioned module too.")] = False,
     explain: Annotated[
         bool, typer.Option(help="Print what each pass did to the model beforehand.")
     ] = False,
+    html: Annotated[
+        Path | None, typer.Option(help="Write the report as one HTML page with the graph.")
+    ] = None,
+    baseline: Annotated[
+        Path | None,
+        typer.Option(help="An earlier `--json`: print what changed; exit code 1 if coverage fell."),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option(help="Compare policies and recommend one, and nothing else.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
-    """What the backend would take over; nothing is compiled.
+    """What the backend would take over, and why not the rest; nothing is compiled.
 
     Example: `tvm-byoc partition model.onnx --backend tensorrt --shape input:1,3,224,224 --explain`
     """
     import tvm_byoc_kit as byoc
 
     console = make_console()
+    if dry_run:
+        _refuse_with_dry_run(script=script, explain=explain, html=html, baseline=baseline)
+        _dry_run(console, model, backend, shape, policy, as_json)
+        return
+    earlier = _read_baseline(baseline)
     with _working(console, model, "partitioning"):
-        parts = byoc.partition(_load_model(model, shape), backend)
+        rules = _parse_policy(policy)
+        parts = byoc.partition(_load_model(model, shape), backend, policy=rules)
         coverage = parts.coverage
-    facts = {"model": str(model), "backend": parts.backend.name} | coverage.to_dict()
+        note = _write_page(html, parts)
+    changes = None if earlier is None else byoc.diff(earlier, coverage)
     report = parts.model.report
-    facts["prepare"] = report.to_dict() if report else None
-    if script:
-        facts["script"] = parts.mod.script()
+    facts = coverage.to_dict() | {
+        "model": str(model),
+        "backend": parts.backend.name,
+        "policy": rules and rules.to_dict(),
+        "prepare": report and report.to_dict(),
+    }
+    text = parts.mod.script() if script else None
+    if text is not None:
+        facts["script"] = text
+    if changes is not None:
+        facts["changes"] = changes.to_dict()
+    shown = (text, report if explain else None, coverage, changes, note)
 
     def show() -> None:
-        if script:
-            console.print(facts["script"], markup=False)
-        if explain:
-            console.print(str(report), markup=False)
-        console.print(str(coverage), markup=False)
+        for part in shown:
+            if part is not None:
+                console.print(str(part), markup=False)
 
     _show(console, as_json, facts, show)
+    if changes is not None and changes.fell:
+        _fail(f"coverage fell below that of {baseline}")
 
 
 @cli.command()
@@ -158,6 +198,7 @@ def compile(  # noqa: A001 - the command's name
     shape: Shapes = None,
     target: Annotated[str | None, typer.Option(help="TVM target of the host part.")] = None,
     option: Options = None,
+    policy: Policy = None,
     as_json: Json = False,
 ) -> None:
     """Import, partition, build and export a model as one artifact.
@@ -168,7 +209,8 @@ def compile(  # noqa: A001 - the command's name
 
     console = make_console()
     with _working(console, model, "compiling"):
-        parts = byoc.partition(_load_model(model, shape), backend)
+        rules = _parse_policy(policy)
+        parts = byoc.partition(_load_model(model, shape), backend, policy=rules)
         exe = byoc.build(parts, target, _parse_options(option) or None)
         exe.export(output)
     coverage = parts.coverage
@@ -377,6 +419,99 @@ def _parse_options(items: list[str] | None) -> dict[str, Any]:
         except ValueError:  # no JSON, or a number too long for Python
             options[key] = value
     return options
+
+
+def _parse_policy(items: list[str] | None) -> PartitionPolicy | None:
+    from tvm_byoc_kit.policy import as_policy
+
+    fields: dict[str, Any] = {}
+    for item in items or []:
+        key, equals, text = item.partition("=")
+        if not equals:
+            raise OptionError(f"--policy {item}: expected key=value, such as min_region_ops=3")
+        value = _POLICY_WORDS.get(text, int(text) if _COUNT.fullmatch(text) else text)
+        if key in _POLICY_LISTS:  # names may look like numbers, and lists may come in pieces
+            value = f"{fields[key]},{text}" if key in fields else text
+        fields[key] = value
+    return as_policy(fields) if fields else None
+
+
+_COUNT = re.compile(r"[0-9]{1,9}")
+_POLICY_WORDS = {"true": True, "false": False, "none": None}
+_POLICY_LISTS = frozenset({"exclude_ops", "exclude_names", "include_only"})
+
+
+def _refuse_with_dry_run(**given: Any) -> None:
+    for name, value in given.items():
+        if value:
+            raise OptionError(f"--dry-run compares policies and nothing else: leave out --{name}")
+
+
+def _dry_run(
+    console: Console,
+    model: Path,
+    backend: str,
+    shape: list[str] | None,
+    policy: list[str] | None,
+    as_json: bool,
+) -> None:
+    import tvm_byoc_kit as byoc
+
+    with _working(console, model, "partitioning"):
+        rules = _parse_policy(policy)
+        result = byoc.dry_run(_load_model(model, shape), backend, policy=rules)
+
+    def show() -> None:
+        from tvm_byoc_kit import trial
+
+        console.print(trial.render(result))
+        console.print(result.reason, markup=False)
+
+    _show(console, as_json, result.to_dict(), show)
+
+
+def _read_baseline(path: Path | None) -> Coverage | None:
+    from tvm_byoc_kit.coverage import Coverage
+
+    if path is None:
+        return None
+    try:
+        return Coverage.from_json(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, InputError) as error:
+        raise InputError(
+            f"--baseline {path}: {error}; write one with tvm-byoc partition --json"
+        ) from error
+
+
+def _write_page(path: Path | None, parts: Partition) -> str | None:
+    """Write the page; gives the line that says so."""
+    if path is None:
+        return None
+    schedule, missing = _planned(parts)
+    page = parts.coverage.to_html(schedule=schedule)
+    with (
+        _writing("--html", path),
+        tempfile.TemporaryDirectory(dir=path.parent, prefix=".byoc-") as work,
+    ):
+        unfinished = Path(work, "page.html")
+        unfinished.write_text(page, encoding="utf-8")
+        unfinished.replace(path)
+    return f"wrote {path}{missing}"
+
+
+def _planned(parts: Partition) -> tuple[tuple[Any, ...], str]:
+    """The example NPU's schedule, and what is to be said when there is none."""
+    if parts.backend.name != "example_npu" or not parts.coverage.regions:
+        return (), ""
+    status = parts.backend.check("codegen")
+    if not status:
+        return (), f", without the schedule: {status.detail}; {status.remedy}"
+    from tvm_byoc_kit.backends.example_npu_schedule import planned_schedules
+
+    planned = planned_schedules(parts.mod)
+    if not planned:
+        return (), ", without the schedule: the shapes are open, --shape gives them"
+    return planned, ""
 
 
 def _read_inputs(exe: Executable, path: Path | None, seed: int) -> dict[str, np.ndarray]:

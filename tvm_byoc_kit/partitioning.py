@@ -15,9 +15,10 @@ from tvm_byoc_kit.model import ImportedModel, as_model
 from tvm_byoc_kit.op_names import OpTag, tag_of, tag_ops
 from tvm_byoc_kit.policy import PartitionPolicy, Settled, as_policy, require_no_host_ops, settle
 from tvm_byoc_kit.reasons import explainer
+from tvm_byoc_kit.rewriting import bindings_of, op_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from tvm import IRModule
     from tvm.relax import Call, Var
@@ -58,7 +59,7 @@ class Partition:
             original=None if original is self.mod else original,
             backend=self.backend.name,
             model=self.model.origin,
-            explain=explainer(self.backend, self.refused_by_policy, _primitive(original)),
+            explain=explainer(self.backend, self.refused_by_policy, _left_alone(original)),
         )
 
 
@@ -105,7 +106,7 @@ def partition(
     -----
     UserWarning
         For functions that upstream's merging cannot handle (with ``If``, ``MatchCast``, or calls
-        of other functions): there every match stays a region of its own.
+        of other or external functions): there every match stays a region of its own.
     """
     chosen = get_backend(backend)
     rules = as_policy(policy)
@@ -214,13 +215,17 @@ class Offload:
         return result
 
 
-def _primitive(mod: IRModule) -> set[str]:
-    """The functions that TVM offloads nothing from."""
-    return {
-        var.name_hint
-        for var, function in mod.functions_items()
-        if function.attrs and "Primitive" in function.attrs
-    }
+def _left_alone(mod: IRModule) -> dict[Call, str]:
+    """The calls inside functions in which TVM looks for no pattern, with what these are."""
+    found: dict[Call, str] = {}
+    for var, function in mod.functions_items():
+        marks = function.attrs.keys() if function.attrs else ()
+        mark = next((mark for mark in ("Primitive", "Composite") if mark in marks), None)
+        if mark is not None and _is_relax(function):
+            where = f"function `{var.name_hint}`, marked {mark}"
+            calls = (binding.value for binding in bindings_of(function))
+            found |= {call: where for call in calls if op_name(call)}
+    return found
 
 
 def as_prepared(model: Any, backend: Backend, wanted: bool | None) -> ImportedModel:
@@ -257,17 +262,20 @@ def _fuse_and_merge(mod: IRModule, patterns: list[FusionPattern], bind_constants
     return MergeCompositeFunctions()(FuseOpsByPattern(patterns, bind_constants)(mod))
 
 
-def _is_host_function(function: Any) -> bool:
+def _is_relax(function: Any) -> bool:
     from tvm import relax
 
+    return isinstance(function, relax.Function)
+
+
+def _is_host_function(function: Any) -> bool:
     attrs = function.attrs.keys() if function.attrs else ()
-    return isinstance(function, relax.Function) and not {"Codegen", "Composite"} & set(attrs)
+    return _is_relax(function) and not {"Codegen", "Composite"} & set(attrs)
 
 
 def _obstacle(function: Any) -> str | None:
     """What in `function` MergeCompositeFunctions fails on, as the end of a sentence."""
     from tvm import relax
-    from tvm.ir import GlobalVar
 
     found: list[str] = []
 
@@ -276,8 +284,8 @@ def _obstacle(function: Any) -> str | None:
             found.append("has an `If`")
         elif isinstance(expr, relax.Function) and not expr.same_as(function):
             found.append("has a function inside")
-        elif isinstance(expr, relax.Call) and isinstance(expr.op, GlobalVar):
-            found.append(f"calls the function `{expr.op.name_hint}`")
+        elif isinstance(expr, relax.Call):
+            found.extend(_obstacles_of_call(expr))
         elif isinstance(expr, relax.SeqExpr):
             bindings = [binding for block in expr.blocks for binding in block.bindings]
             if any(isinstance(binding, relax.MatchCast) for binding in bindings):
@@ -285,6 +293,19 @@ def _obstacle(function: Any) -> str | None:
 
     relax.analysis.post_order_visit(function, look)
     return found[0] if found else None
+
+
+def _obstacles_of_call(call: Call) -> Iterator[str]:
+    from tvm import relax
+    from tvm.ir import GlobalVar
+
+    if isinstance(call.op, GlobalVar):
+        yield f"calls the function `{call.op.name_hint}`"
+    for operand in call.args:
+        if isinstance(operand, relax.ExternFunc):
+            yield f"calls the external function `{operand.global_symbol}`"
+        elif type(operand).__name__ in ("StringImm", "DataTypeImm"):
+            yield f"calls {op_name(call)} with a string"
 
 
 def _isolated(mod: IRModule, function: Any) -> IRModule:

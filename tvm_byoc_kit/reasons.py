@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +30,7 @@ _SHOWN = 2  # patterns that a reason names: a table may have dozens that begin w
 def explainer(
     backend: Backend,
     refused_by_policy: Mapping[OpTag, str] | None = None,
-    primitive: Collection[str] = (),
+    left_alone: Mapping[Call, str] | None = None,
 ) -> Callable[[HostOp], Reason]:
     """What gives the reason of each op that stayed on the host.
 
@@ -43,16 +43,17 @@ def explainer(
     backend : Backend
     refused_by_policy : mapping of OpTag to str, optional
         Ops that the backend takes and the policy does not, with the reason.
-    primitive : collection of str
-        Functions marked ``Primitive``, which TVM leaves as they are.
+    left_alone : mapping of relax.Call to str, optional
+        Calls inside functions in which TVM looks for no pattern, with what these are.
     """
     table = _Table(backend)
     refused = refused_by_policy or {}
+    elsewhere = left_alone or {}
 
     def explain(op: HostOp) -> Reason:
         answers: tuple[tuple[ReasonKind, Callable[[], str | None]], ...] = (
             ("policy", lambda: refused.get(OpTag(op.function, op.name))),
-            ("outside_dataflow", lambda: _place(op, primitive)),
+            ("outside_dataflow", lambda: _place(op, elsewhere)),
             ("no_pattern", lambda: table.unnamed(op.call)),
             ("refused", lambda: backend.refusal(op.call) if backend.refusal else None),
         )
@@ -65,10 +66,10 @@ def explainer(
     return explain
 
 
-def _place(op: HostOp, primitive: Collection[str]) -> str | None:
+def _place(op: HostOp, left_alone: Mapping[Call, str]) -> str | None:
     """Why nothing is offloaded from where `op` stands."""
-    if op.function in primitive:
-        return f"function `{op.function}` is marked Primitive, and TVM offloads nothing from those"
+    if op.call in left_alone:
+        return f"it stands in {left_alone[op.call]}, from which TVM offloads nothing"
     if op.in_dataflow:
         return None
     return (
@@ -149,6 +150,7 @@ _PARTS = {
     "CallPattern": ("op", "args"),
     "DataTypePattern": ("pattern",),
     "FunctionPattern": ("params", "body"),
+    "OrPattern": ("left", "right"),
     "ShapePattern": ("pattern",),
     "TupleGetItemPattern": ("tuple",),
     "TuplePattern": ("fields",),
@@ -171,13 +173,21 @@ def alternatives(pattern: DFPattern) -> Alternatives:
     ...                        frozenset({"relax.exp", "relax.multiply"})}
     True
     """
-    kind = type(pattern).__name__
-    if kind == "OrPattern":
-        return alternatives(pattern.left) | alternatives(pattern.right)
-    if kind == "ExprPattern":
-        name = getattr(pattern.expr, "name", None)
-        return frozenset({frozenset({str(name)} if name else ())})
-    return _joined([alternatives(part) for part in _parts(pattern, _PARTS.get(kind, ()))])
+    return _alternatives(pattern, {})
+
+
+def _alternatives(pattern: DFPattern, known: dict[DFPattern, Alternatives]) -> Alternatives:
+    if pattern not in known:  # patterns share parts
+        kind = type(pattern).__name__
+        parts = [_alternatives(part, known) for part in _parts(pattern, _PARTS.get(kind, ()))]
+        if kind == "ExprPattern":
+            name = getattr(pattern.expr, "name", None)
+            known[pattern] = frozenset({frozenset({str(name)} if name else ())})
+        elif kind == "OrPattern":
+            known[pattern] = frozenset().union(*parts)
+        else:
+            known[pattern] = _joined(parts)
+    return known[pattern]
 
 
 def _parts(pattern: DFPattern, fields: tuple[str, ...]) -> list[DFPattern]:

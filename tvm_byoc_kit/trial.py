@@ -12,10 +12,12 @@ from tvm_byoc_kit.partitioning import Offload, as_prepared
 from tvm_byoc_kit.policy import PartitionPolicy, as_policy
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from tvm_byoc_kit.backend import Backend
     from tvm_byoc_kit.coverage import Coverage
 
-__all__ = ["DryRun", "Trial", "dry_run"]
+__all__ = ["DryRun", "Trial", "dry_run", "render"]
 
 THRESHOLDS = (1, 2, 3, 5, 10, 20, 50)
 KEPT = 0.95
@@ -142,11 +144,13 @@ def dry_run(
     Returns
     -------
     DryRun
+        Its text is the table with the recommendation.
     """
     chosen = get_backend(backend)
     chosen.require("partition")
     base = replace(as_policy(policy) or PartitionPolicy(), strict=False)
     offload = Offload(as_prepared(model, chosen, prepare), chosen)
+    offload.warn(stacklevel=3)
     first = offload.settled(base).coverage
     results = {_result(first): _trial(base, first)}
     for candidate in _stricter(base):
@@ -164,6 +168,19 @@ def dry_run(
         recommended=best.policy,
         reason=_why(best, trials),
     )
+
+
+def render(result: DryRun) -> Table:
+    """The trials as a table for the terminal."""
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for i, column in enumerate(COLUMNS):
+        table.add_column(column, justify="left" if i < _LEFT else "right")
+    for row in result.rows():
+        table.add_row(*row, style="bold" if row[0] else None)
+    return table
 
 
 def _stricter(base: PartitionPolicy) -> Iterator[PartitionPolicy]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from rich.table import Table
+    from tvm import IRModule
 
 __all__ = [
     "ENGINES",
@@ -34,6 +36,7 @@ __all__ = [
     "ScheduledOp",
     "Tiling",
     "chrome_trace",
+    "planned_schedules",
     "schedules",
     "summary",
     "summary_text",
@@ -297,6 +300,29 @@ def schedules(executable: Any) -> tuple[Schedule, ...]:
         )
         for module in _npu_modules(_module_of(executable), set())
     )
+
+
+def planned_schedules(mod: IRModule) -> tuple[Schedule, ...]:
+    """Schedules of the example NPU regions of a partitioned module, before it is built.
+
+    Parameters
+    ----------
+    mod : tvm.IRModule
+        Such as `Partition.mod`. The plugin has to be there: ``backend.require("codegen")``.
+
+    Returns
+    -------
+    tuple of Schedule
+        Regions with symbolic dimensions have none before they are called, and are left out.
+    """
+    from tvm import relax
+
+    found: list[Schedule] = []
+    compiled = relax.transform.RunCodegen()(mod)
+    for module in (compiled.attrs or {}).get("external_mods", ()):
+        with suppress(ValueError):  # symbolic
+            found.extend(schedules(module))
+    return tuple(found)
 
 
 def _module_of(executable: Any) -> Any:
