@@ -1,0 +1,7 @@
+showHead();
+showTotals();
+showReasons();
+showTable();
+showGraph();
+showSchedules();
+document.body.dataset.page = "ready";
