@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import functools
-import math
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 from tvm_byoc_kit.backend import Backend
+from tvm_byoc_kit.backends.example_npu_predicates import refusal
+from tvm_byoc_kit.backends.operands import size, static
 from tvm_byoc_kit.errors import OptionError
-from tvm_byoc_kit.predicates import first_reason
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tvm.relax import Call
     from tvm.relax.dpl import DFPattern
     from tvm.relax.transform import FusionPattern, PatternCheckContext
 
-__all__ = ["BACKEND", "ExampleNPUOptions"]
+__all__ = ["BACKEND", "ExampleNPUOptions", "refusal"]
 
 PREFIX = "example_npu."
 
@@ -107,135 +104,6 @@ _CHOICES = {
     "power_mode": ("high_performance", "balanced", "low_power"),
 }
 
-# What the runtime computes: floating point, and 8 bits with 32-bit accumulators where it has them.
-_FLOAT = frozenset({"float16", "float32"})
-_BYTE = frozenset({"int8", "uint8"})
-_SUM = _FLOAT | {"int32"}
-_ANY = _FLOAT | _BYTE | {"int32"}
-_DTYPES = {
-    "relax.nn.conv1d": _ANY,
-    "relax.nn.conv2d": _ANY,
-    "relax.matmul": _ANY,
-    "relax.add": _SUM,
-    "relax.subtract": _SUM,
-    "relax.multiply": _SUM,
-    "relax.maximum": _SUM,
-    "relax.minimum": _SUM,
-    "relax.quantize": _ANY,
-    "relax.dequantize": _ANY,
-    "relax.nn.relu": _ANY,
-    "relax.clip": _ANY,
-    "relax.nn.max_pool2d": _FLOAT | _BYTE,
-    "relax.nn.avg_pool2d": _FLOAT | _BYTE,
-    "relax.reshape": _ANY,
-    "relax.flatten": _ANY,
-    "relax.squeeze": _ANY,
-    "relax.expand_dims": _ANY,
-    "relax.permute_dims": _ANY,
-    "relax.concat": _ANY,
-}
-# The engines that multiply and sum read no 32-bit integers.
-_OPERANDS = dict.fromkeys(("relax.nn.conv1d", "relax.nn.conv2d", "relax.matmul"), _FLOAT | _BYTE)
-_LAYOUTS = {
-    "data_layout": ("NCHW", "NHWC", "NCW", "NWC"),
-    "kernel_layout": ("OIHW", "HWIO", "OHWI", "OIW", "WIO", "OWI"),
-    "layout": ("NCHW", "NHWC"),
-}
-
-
-def _tensor_types(call: Call) -> list[tuple[str, object]]:
-    """The types of what `call` reads and writes that are tensors, with a name for messages."""
-    from tvm import relax
-    from tvm.ir import TupleType
-
-    named = [(f"operand {i}", arg.ty) for i, arg in enumerate(call.args)] + [("result", call.ty)]
-    flat: list[tuple[str, object]] = []
-    for name, ty in named:
-        members = ty.fields if isinstance(ty, TupleType) else [ty]
-        flat.extend((name, member) for member in members if isinstance(member, relax.TensorType))
-    return flat
-
-
-def _refused_dtype(call: Call) -> str | None:
-    for name, ty in _tensor_types(call):
-        table = _DTYPES if name == "result" else {**_DTYPES, **_OPERANDS}
-        allowed = table.get(call.op.name, _FLOAT)
-        dtype = str(ty.dtype)  # type: ignore[attr-defined]
-        if dtype not in allowed:
-            return f"{call.op.name}: {name} is {dtype}; the NPU has {', '.join(sorted(allowed))}"
-    return None
-
-
-def _refused_types(call: Call) -> str | None:
-    """The types are right one by one; now those of all together."""
-    if call.op.name == "relax.dequantize" and str(call.args[0].ty.dtype) in _FLOAT:
-        return "relax.dequantize: operand 0 is floating point; the NPU has int32, int8, uint8"
-    if call.op.name not in _MAC.values():
-        return None
-    *operands, result = [str(ty.dtype) for _, ty in _tensor_types(call)]  # type: ignore[attr-defined]
-    if _FLOAT.issuperset([*operands, result]):
-        return None
-    if _BYTE.issuperset(operands) and result in ("int8", "int32"):
-        return None
-    return (
-        f"{call.op.name}: {' and '.join(operands)} to {result}; the NPU has float16 and float32, "
-        "or int8 and uint8 to int8 or int32"
-    )
-
-
-def _refused_layout(call: Call) -> str | None:
-    for attr, allowed in _LAYOUTS.items():
-        layout = getattr(call.attrs, attr, None) if call.attrs is not None else None
-        if layout is not None and layout not in allowed:
-            return f"{call.op.name}: {attr} is {layout}; the NPU has {', '.join(allowed)}"
-    return None
-
-
-def _refused_rank(call: Call) -> str | None:
-    for name, ty in _tensor_types(call):
-        if ty.ndim < 0 or ty.shape is None:  # type: ignore[attr-defined]
-            return f"{call.op.name}: the shape of {name} is unknown"
-    return None
-
-
-def _refused_tuple(call: Call) -> str | None:
-    from tvm import relax
-    from tvm.ir import TupleType
-
-    for i, arg in enumerate(call.args):
-        if isinstance(arg.ty, TupleType) and not isinstance(arg, relax.Tuple):
-            return f"{call.op.name}: operand {i} is a tuple computed elsewhere, such as a split's"
-    return None
-
-
-def _refused_scalar(call: Call) -> str | None:
-    from tvm.ir import PrimType
-
-    for i, arg in enumerate(call.args):
-        if not isinstance(arg.ty, PrimType):
-            continue
-        if call.op.name != "relax.clip":
-            return f"{call.op.name}: operand {i} is a number, not a tensor"
-        if not hasattr(arg, "value"):
-            return f"{call.op.name}: operand {i} is known only when the model runs"
-    return None
-
-
-_PREDICATES: tuple[Callable[[Call], str | None], ...] = (
-    _refused_tuple,
-    _refused_scalar,
-    _refused_rank,
-    _refused_dtype,
-    _refused_types,
-    _refused_layout,
-)
-
-
-def refusal(call: Call) -> str | None:
-    """Why the example NPU cannot run `call`, or None when it can."""
-    return first_reason(_PREDICATES, call)
-
-
 # Ops that upstream's table has no pattern for, by number of operands that the pattern names.
 _PLAIN = {
     "sigmoid": ("relax.sigmoid", 1),
@@ -281,17 +149,10 @@ def _is_bias(context: PatternCheckContext) -> bool:
     axis = layout.index("C") - len(layout)
     if len(mac.ty.shape) < -axis:  # the product of two vectors
         return False
-    channels = _static(mac.ty.shape[axis])
-    sizes = [_static(dim) for dim in bias.ty.shape or ()]
-    known = [size for size in (channels, *sizes) if size is not None]
-    if bias.ty.shape is None or len(known) != 1 + len(sizes):
+    channels = static(mac.ty.shape[axis])
+    if channels is None or bias.ty.shape is None:
         return False
-    return math.prod(known[1:]) in (1, channels)
-
-
-def _static(dim: object) -> int | None:
-    """The value of a dimension, None when it is symbolic."""
-    return getattr(dim, "value", None)
+    return size(bias.ty.shape) in (1, channels)
 
 
 def _extensions() -> list[tuple[object, ...]]:
