@@ -7,22 +7,41 @@ on the host what the backend would refuse later, and tell the coverage report wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from tvm.ir import Expr
     from tvm.relax import Call, Var
     from tvm.relax.transform import FusionPattern, PatternCheckContext
 
     Predicate = Callable[[Call], str | None]
     Exclusion = Callable[[Var, Call], bool]
 
-__all__ = ["first_reason", "guarded"]
+__all__ = ["first_reason", "guarded", "nested"]
 
 
 def first_reason(predicates: Iterable[Predicate], call: Call) -> str | None:
     """The first reason that `predicates` give against `call`, or None."""
     return next((reason for check in predicates if (reason := check(call)) is not None), None)
+
+
+def nested(call: Call, bindings: Mapping[Var, Expr]) -> Call:
+    """`call` with the calls of `bindings` in place of the variables that they are bound to.
+
+    So a predicate sees what computes an operand: a transposition before a product, a product
+    before a bias.
+    """
+    from tvm import relax
+
+    def operand(arg: Expr) -> Expr:
+        bound = bindings.get(arg) if isinstance(arg, relax.Var) else None
+        return nested(bound, bindings) if isinstance(bound, relax.Call) else arg
+
+    operands = [operand(arg) for arg in call.args]
+    if all(new.same_as(old) for new, old in zip(operands, call.args, strict=True)):
+        return call
+    return relax.Call(call.op, operands, call.attrs, call.ty_args, call.span, call.ty)
 
 
 def guarded(
@@ -37,7 +56,8 @@ def guarded(
     patterns : iterable of FusionPattern
         Each keeps its own check, which is asked last.
     refusal : callable, optional
-        Asked about every call that a pattern matched.
+        Asked about every call that a pattern matched; operands that the same match computes are
+        calls, not variables.
     excluded : callable, optional
         Asked about every call and the variable that it is bound to.
     """
@@ -53,12 +73,13 @@ def _guard(
     from tvm.relax.transform import FusionPattern
 
     def check(context: PatternCheckContext) -> bool:
-        for var, call in context.matched_bindings.items():
+        bindings = dict(context.matched_bindings.items())
+        for var, call in bindings.items():
             if not isinstance(call, relax.Call):
                 continue
             if excluded is not None and excluded(var, call):
                 return False
-            if refusal is not None and refusal(call) is not None:
+            if refusal is not None and refusal(nested(call, bindings)) is not None:
                 return False
         return pattern.check is None or bool(pattern.check(context))
 
