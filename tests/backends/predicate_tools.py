@@ -1,0 +1,131 @@
+"""What the tests of predicates share: small modules, and what patterns make of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import tvm
+from tvm import relax
+from tvm.relax.transform import FuseOpsByPattern
+
+from tvm_byoc_kit.backend import get_backend
+from tvm_byoc_kit.predicates import nested
+
+Tensor = tuple[tuple[int | str, ...], str]
+
+
+@dataclass(frozen=True)
+class Case:
+    """What isolates a predicate, and a near miss.
+
+    Parameters
+    ----------
+    refused : tvm.IRModule
+    reason : str
+        The one against it.
+    near : tvm.IRModule
+        As much as possible the same, and accepted.
+    taken : list of str
+        Patterns that match the near miss.
+    rest : list of str
+        Patterns that match what is left of the refused one.
+    stricter : bool
+        Whether upstream takes what is refused.
+    """
+
+    refused: tvm.IRModule
+    reason: str
+    near: tvm.IRModule
+    taken: tuple[str, ...]
+    rest: tuple[str, ...] = ()
+    stricter: bool = False
+
+
+def check(case: Case, backend: str) -> None:
+    """That `case` is true of the kit's table, and of upstream's."""
+    assert reasons(case.refused, backend) == [case.reason]
+    assert kit_composites(case.refused, backend) == case.rest
+    assert reasons(case.near, backend) == []
+    assert kit_composites(case.near, backend) == case.taken
+    assert upstream_composites(case.near, backend) == case.taken
+    theirs = upstream_composites(case.refused, backend)
+    assert (theirs not in (None, case.rest)) == case.stricter
+
+
+def isolated(cases: Mapping[str, Case], table: Mapping[str, Sequence[Any]]) -> set[Any]:
+    """The predicates that `cases` are refused by."""
+    asked = (
+        (call, table.get(call.op.name, ())) for c in cases.values() for call in calls(c.refused)
+    )
+    first = (next((check for check in checks if check(call)), None) for call, checks in asked)
+    return {check for check in first if check is not None}
+
+
+def module(tensors: Sequence[Tensor], body: Callable[..., Any], name: str = "main") -> tvm.IRModule:
+    """A function of `tensors`, each a shape (strings are symbolic dimensions) and a dtype."""
+    builder, symbols = relax.BlockBuilder(), dict[str, Any]()
+    variables = [
+        relax.Var(f"x{i}", relax.TensorType([_dimension(dim, symbols) for dim in dims], dtype))
+        for i, (dims, dtype) in enumerate(tensors)
+    ]
+    with builder.function(name, variables):
+        with builder.dataflow():
+            result = builder.emit_output(body(*variables))
+        builder.emit_func_output(result)
+    return builder.finalize()
+
+
+def _dimension(dim: int | str, symbols: dict[str, Any]) -> Any:
+    if isinstance(dim, int):
+        return dim
+    return symbols.setdefault(dim, tvm.tirx.Var(dim, "int64"))
+
+
+def upstream_composites(mod: tvm.IRModule, backend: str) -> tuple[str, ...] | None:
+    """What upstream's own table matches; None where its check functions fail."""
+    patterns = get_backend(backend).patterns()
+    try:
+        fused = FuseOpsByPattern(patterns, bind_constants=False, annotate_codegen=True)(mod)
+    except (AttributeError, KeyError, TypeError, ValueError, tvm.error.InternalError):
+        return None
+    return composites(fused)
+
+
+def kit_composites(mod: tvm.IRModule, backend: str) -> tuple[str, ...]:
+    """What the kit's table matches."""
+    chosen = get_backend(backend)
+    patterns = chosen.guarded_patterns()
+    if chosen.partitioner is not None:
+        return composites(chosen.partitioner(mod, patterns))
+    fuse = FuseOpsByPattern(patterns, chosen.bind_constants, annotate_codegen=True)
+    return composites(fuse(mod))
+
+
+def composites(mod: tvm.IRModule) -> tuple[str, ...]:
+    """Names of the patterns that matched, in alphabetical order, without the backend's."""
+    found: list[str] = []
+
+    def look(expr: Any) -> None:
+        if isinstance(expr, relax.Function) and expr.attrs and "Composite" in expr.attrs:
+            found.append(str(expr.attrs["Composite"]).partition(".")[2])
+
+    for function in mod.functions.values():
+        if isinstance(function, relax.Function) and function.attrs and "Codegen" in function.attrs:
+            relax.analysis.post_order_visit(function, look)
+    return tuple(sorted(found))
+
+
+def calls(mod: tvm.IRModule) -> list[relax.Call]:
+    """The calls of ``main``, in order; operands that others of them compute are calls too."""
+    blocks = mod["main"].body.blocks
+    bindings = {binding.var: binding.value for block in blocks for binding in block.bindings}
+    values = bindings.values()
+    return [nested(value, bindings) for value in values if isinstance(value, relax.Call)]
+
+
+def reasons(mod: tvm.IRModule, backend: str) -> list[str]:
+    """The reasons against calls of ``main``."""
+    refusal = get_backend(backend).refusal
+    return [reason for call in calls(mod) if (reason := refusal(call)) is not None]
