@@ -230,7 +230,7 @@ def _cuts(component: _Component, limit: int) -> list[tuple[int, int]]:
     while layers - first > limit:
         remaining = math.ceil((layers - first) / limit)
         even = first + math.ceil((layers - first) / remaining)
-        slack = max(1, (even - first) // 4)
+        slack = max(1, (even - first) * 3 // 8)
         near = range(max(first + 1, even - slack), min(first + limit, even + slack) + 1)
         cut = min(near, key=lambda layer: (component.crossings[layer], abs(layer - even)))
         pieces.append((first, cut - 1))
