@@ -185,7 +185,7 @@ def partition(
 
     _show(console, as_json, facts, show)
     if changes is not None and changes.fell:
-        _fail(f"coverage fell below that of {baseline}")
+        _fail(f"coverage fell below that of {baseline}: {'; '.join(changes.losses)}")
 
 
 @cli.command()
@@ -478,9 +478,7 @@ def _read_baseline(path: Path | None) -> Coverage | None:
     try:
         return Coverage.from_json(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, InputError) as error:
-        raise InputError(
-            f"--baseline {path}: {error}; write one with tvm-byoc partition --json"
-        ) from error
+        raise InputError(f"--baseline {path}: {error}") from error
 
 
 def _write_page(path: Path | None, parts: Partition) -> str | None:

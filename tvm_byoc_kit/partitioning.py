@@ -11,14 +11,17 @@ from typing import TYPE_CHECKING, Any
 from tvm_byoc_kit.backend import Backend, get_backend
 from tvm_byoc_kit.coverage import Coverage
 from tvm_byoc_kit.coverage_reader import read_coverage
+from tvm_byoc_kit.fusing import fuse, fuse_and_merge
 from tvm_byoc_kit.model import ImportedModel, as_model
 from tvm_byoc_kit.op_names import OpTag, tag_of, tag_ops
+from tvm_byoc_kit.pattern_ops import possible
 from tvm_byoc_kit.policy import PartitionPolicy, Settled, as_policy, require_no_host_ops, settle
+from tvm_byoc_kit.prepare_report import count_ops
 from tvm_byoc_kit.reasons import explainer
 from tvm_byoc_kit.rewriting import bindings_of, op_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Collection, Iterator
 
     from tvm import IRModule
     from tvm.relax import Call, Var
@@ -152,6 +155,10 @@ class Offload:
         return tag_ops(self.model.mod)
 
     @functools.cached_property
+    def _ops(self) -> Collection[str]:
+        return count_ops(self.model.mod).keys()
+
+    @functools.cached_property
     def _obstacles(self) -> dict[str, str | None]:
         """The functions to merge, each with what in it MergeCompositeFunctions fails on."""
         if self._annotate or self.backend.patterns is None:
@@ -194,16 +201,18 @@ class Offload:
         def is_excluded(_var: Var, call: Call) -> bool:
             return tag_of(call) in excluded
 
-        patterns = self.backend.guarded_patterns(is_excluded if excluded else None)
+        patterns = possible(
+            self.backend.guarded_patterns(is_excluded if excluded else None), self._ops
+        )
         own = self._partitioner
         whole: Callable[[IRModule], IRModule] | None = None
         if own is not None:
             whole = lambda mod: own(mod, patterns)  # noqa: E731
         if self._annotate:
-            fuse = whole or functools.partial(_fuse, patterns=patterns, bind_constants=self._bind)
-            return fuse(self._tagged)
+            each = whole or functools.partial(fuse, patterns=patterns, bind_constants=self._bind)
+            return each(self._tagged)
         merge = whole or functools.partial(
-            _fuse_and_merge, patterns=patterns, bind_constants=self._bind
+            fuse_and_merge, patterns=patterns, bind_constants=self._bind
         )
         result = self._tagged
         for name, obstacle in self._obstacles.items():
@@ -211,7 +220,7 @@ class Offload:
                 alone = _isolated(self._tagged, self._tagged[name])
                 result = _put_back(result, merge(alone), name)
             else:
-                result = _fuse(result, patterns, self._bind, [name])
+                result = fuse(result, patterns, self._bind, [name])
         return result
 
 
@@ -239,27 +248,6 @@ def as_prepared(model: Any, backend: Backend, wanted: bool | None) -> ImportedMo
     if wanted is None:
         wanted = not done and not isinstance(model, IRModule)
     return prepare(imported, backend) if wanted else imported
-
-
-def _fuse(
-    mod: IRModule,
-    patterns: list[FusionPattern],
-    bind_constants: bool,
-    functions: list[str] | None = None,
-) -> IRModule:
-    """Every match a region of its own; upstream's pass takes any module."""
-    from tvm.relax.transform import FuseOpsByPattern
-
-    return FuseOpsByPattern(
-        patterns, bind_constants, annotate_codegen=True, entry_functions=functions
-    )(mod)
-
-
-def _fuse_and_merge(mod: IRModule, patterns: list[FusionPattern], bind_constants: bool) -> IRModule:
-    """Neighbouring matches one region; upstream's pass takes one plain function called ``main``."""
-    from tvm.relax.transform import FuseOpsByPattern, MergeCompositeFunctions
-
-    return MergeCompositeFunctions()(FuseOpsByPattern(patterns, bind_constants)(mod))
 
 
 def _is_relax(function: Any) -> bool:

@@ -4,25 +4,22 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tvm_byoc_kit.coverage import Reason
 from tvm_byoc_kit.op_names import OpTag
+from tvm_byoc_kit.pattern_ops import alternatives
 from tvm_byoc_kit.rewriting import op_name
 
 if TYPE_CHECKING:
     from tvm.relax import Call
-    from tvm.relax.dpl import DFPattern
     from tvm.relax.transform import FusionPattern
 
     from tvm_byoc_kit.backend import Backend
     from tvm_byoc_kit.coverage import ReasonKind
     from tvm_byoc_kit.coverage_reader import HostOp
 
-    Alternatives = frozenset[frozenset[str]]
-
-__all__ = ["alternatives", "explainer"]
+__all__ = ["explainer"]
 
 _SHOWN = 2  # patterns that a reason names: a table may have dozens that begin with a convolution
 
@@ -141,67 +138,3 @@ def _callee(call: Call) -> str | None:
         if name:
             return str(name)
     return None
-
-
-# Where the patterns inside a pattern are; those not named here have none, or forbid what they have.
-_PARTS = {
-    "AndPattern": ("left", "right"),
-    "AttrPattern": ("pattern",),
-    "CallPattern": ("op", "args"),
-    "DataTypePattern": ("pattern",),
-    "FunctionPattern": ("params", "body"),
-    "OrPattern": ("left", "right"),
-    "ShapePattern": ("pattern",),
-    "TupleGetItemPattern": ("tuple",),
-    "TuplePattern": ("fields",),
-    "TypePattern": ("pattern",),
-    "UnorderedTuplePattern": ("fields",),
-}
-
-
-def alternatives(pattern: DFPattern) -> Alternatives:
-    """The sets of operators that make up a match: one set, or several where there is a choice.
-
-    Parameters
-    ----------
-    pattern : tvm.relax.dpl.DFPattern
-
-    Examples
-    --------
-    >>> both = is_op("relax.exp")(is_op("relax.add")(a, b) | is_op("relax.multiply")(a, b))
-    >>> alternatives(both) == {frozenset({"relax.exp", "relax.add"}),
-    ...                        frozenset({"relax.exp", "relax.multiply"})}
-    True
-    """
-    return _alternatives(pattern, {})
-
-
-def _alternatives(pattern: DFPattern, known: dict[DFPattern, Alternatives]) -> Alternatives:
-    if pattern not in known:  # patterns share parts
-        kind = type(pattern).__name__
-        parts = [_alternatives(part, known) for part in _parts(pattern, _PARTS.get(kind, ()))]
-        if kind == "ExprPattern":
-            name = getattr(pattern.expr, "name", None)
-            known[pattern] = frozenset({frozenset({str(name)} if name else ())})
-        elif kind == "OrPattern":
-            known[pattern] = frozenset().union(*parts)
-        else:
-            known[pattern] = _joined(parts)
-    return known[pattern]
-
-
-def _parts(pattern: DFPattern, fields: tuple[str, ...]) -> list[DFPattern]:
-    parts: list[Any] = []
-    for field in fields:
-        value = getattr(pattern, field)
-        parts += [value] if hasattr(value, "match") else list(value or ())
-    return parts
-
-
-def _joined(parts: list[Alternatives]) -> Alternatives:
-    none: Alternatives = frozenset({frozenset()})
-    return functools.reduce(
-        lambda one, other: frozenset(first | second for first, second in product(one, other)),
-        parts,
-        none,
-    )
