@@ -26,17 +26,26 @@ def first_reason(predicates: Iterable[Predicate], call: Call) -> str | None:
     return next((reason for check in predicates if (reason := check(call)) is not None), None)
 
 
-def nested(call: Call, bindings: Mapping[Var, Expr]) -> Call:
+def nested(call: Call, bindings: Mapping[Var, Expr], depth: int = 6) -> Call:
     """`call` with the calls of `bindings` in place of the variables that they are bound to.
 
     So a predicate sees what computes an operand: a transposition before a product, a product
     before a bias.
+
+    Parameters
+    ----------
+    call : relax.Call
+    bindings : mapping of relax.Var to Expr
+        Of a match, or of a whole function.
+    depth : int
+        How many calls up to look; the default is more than upstream's patterns have in a row
+        between a product and what is added to it.
     """
     from tvm import relax
 
     def operand(arg: Expr) -> Expr:
-        bound = bindings.get(arg) if isinstance(arg, relax.Var) else None
-        return nested(bound, bindings) if isinstance(bound, relax.Call) else arg
+        bound = bindings.get(arg) if depth and isinstance(arg, relax.Var) else None
+        return nested(bound, bindings, depth - 1) if isinstance(bound, relax.Call) else arg
 
     operands = [operand(arg) for arg in call.args]
     if all(new.same_as(old) for new, old in zip(operands, call.args, strict=True)):

@@ -43,6 +43,14 @@ _BYTES = {(a, b): ("int32",) for a in ("int8", "uint8") for b in ("int8", "uint8
 _EPSILON = 1e-5  # that cutlass/util/device_layernorm.h has in its kernels
 _HEADERS = ("kernel_forward.h", "flash.h")
 _PRODUCTS = ("relax.nn.conv2d", "relax.matmul")
+_AFTER_PRODUCTS = (
+    "relax.add",
+    "relax.multiply",
+    "relax.astype",
+    "relax.nn.relu",
+    "relax.nn.gelu",
+    "relax.nn.silu",
+)
 _FUNCTIONS = ("rms_norm", "decode")
 
 
@@ -109,7 +117,7 @@ def _root(expr: Any) -> Any | None:
     """The product that `expr` begins with, where the match shows it."""
     if _name(expr) in _PRODUCTS:
         return expr
-    found = (_root(arg) for arg in getattr(expr, "args", ()))
+    found = (_root(arg) for arg in expr.args) if _name(expr) in _AFTER_PRODUCTS else ()
     return next((root for root in found if root is not None), None)
 
 
