@@ -36,6 +36,10 @@ def run_both(mod: Any, *inputs: np.ndarray) -> tuple[byoc.ImportedModel, Any, An
     return model, result, byoc.compile(mod, "llvm", prepare=False)(*inputs)
 
 
+def constant(value: Any) -> Any:
+    return relax.const(np.array(value))
+
+
 NOTHING = {
     "broadcast_to": lambda x: op.broadcast_to(x, (2, 3, 4)),
     "reshape": lambda x: op.reshape(x, (2, 3, 4)),
@@ -51,6 +55,8 @@ NOTHING = {
     "divided by one": lambda x: op.divide(x, relax.const(np.ones((3, 4), "float32"))),
     "minus zero": lambda x: op.subtract(x, scalar(0)),
     "at least -inf": lambda x: op.maximum(scalar(-np.inf), x),
+    "where true": lambda x: op.where(constant(True), x, op.exp(x)),
+    "where false": lambda x: op.where(constant([False] * 4), op.exp(x), x),
     "at most inf": lambda x: op.minimum(scalar(np.inf), x),
     "dropout": lambda x: relax.TupleGetItem(op.nn.dropout(x, 0.5), 0),
 }
@@ -71,6 +77,8 @@ SOMETHING = {
     "times a one of two": lambda x: op.multiply(
         x, relax.const(np.array([1, 1, 1, 2], dtype="float32"))
     ),
+    "where some": lambda x: op.where(constant([True, False, True, True]), x, scalar(0)),
+    "where true, broadcast": lambda x: op.where(constant([True] * 4), scalar(1), x),
     "one minus": lambda x: op.subtract(scalar(0), x),
     "one over": lambda x: op.divide(scalar(1), x),
     "a permutation of the same shape": lambda x: op.permute_dims(

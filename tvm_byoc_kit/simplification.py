@@ -202,7 +202,17 @@ def _matches(call: Any, other: Any) -> bool:
 def _where(call: Any, _original: Any, scope: Scope) -> Any:
     if _guards_softmax(call, scope):
         return call.args[2]
-    return _unbroadcast(call, scope)
+    decided = _decided(call, scope)
+    return _unbroadcast(call, scope) if decided is None else decided
+
+
+def _decided(call: Any, scope: Scope) -> Any:
+    """The branch that a constant condition takes everywhere, if it needs no broadcast."""
+    condition = array_of(scope.value(call.args[0]))
+    if condition is None or not condition.size or condition.any() != condition.all():
+        return None
+    branch = call.args[1] if condition.all() else call.args[2]
+    return branch if _matches(call, branch) else None
 
 
 # What PyTorch's attention asks of its scores: is there nothing but -inf in a row?
