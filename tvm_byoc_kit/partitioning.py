@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from tvm import IRModule
     from tvm.relax import Call, Var
-    from tvm.relax.transform import FusionPattern
 
 __all__ = ["Offload", "Partition", "as_prepared", "partition"]
 
