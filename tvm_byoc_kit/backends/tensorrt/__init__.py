@@ -1,16 +1,18 @@
-"""NVIDIA TensorRT: upstream's pattern table."""
+"""NVIDIA TensorRT: upstream's pattern table, extended by what TensorRT's network API has."""
 
 from __future__ import annotations
 
 from tvm_byoc_kit.backend import Backend
-from tvm_byoc_kit.backends.upstream import upstream_patterns
+from tvm_byoc_kit.backends.tensorrt.patterns import tensorrt_patterns
+from tvm_byoc_kit.backends.tensorrt.predicates import refusal
 
-_MODULE = "tvm.relax.backend.contrib.tensorrt"
+__all__ = ["BACKEND"]
 
 BACKEND = Backend(
     name="tensorrt",
     summary="NVIDIA TensorRT engines",
-    patterns=upstream_patterns(_MODULE, "tensorrt."),
+    patterns=tensorrt_patterns,
+    refusal=refusal,
     bind_constants=True,
     requires={
         "partition": ("tvm",),

@@ -1,0 +1,333 @@
+"""What TensorRT cannot run of the ops that compute: convolutions, pools, norms, reductions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from tvm_byoc_kit.backends.operands import shape, static, text
+
+if TYPE_CHECKING:
+    from tvm.relax import Call
+
+    from tvm_byoc_kit.predicates import Predicate
+
+__all__ = ["PREDICATES"]
+
+
+def _ints(values: Any) -> list[int]:
+    return [int(value) for value in values or ()]
+
+
+def _layouts(**expected: str) -> Predicate:
+    """A predicate for the layouts that an op's attributes name."""
+
+    def predicate(call: Call) -> str | None:
+        for attribute, layout in expected.items():
+            found = getattr(call.attrs, attribute)
+            if found not in ("", layout):
+                return f"{call.op.name}: {attribute} is {found}; TensorRT has {layout}"
+        return None
+
+    return predicate
+
+
+def _constant(position: int, what: str) -> Predicate:
+    """A predicate for an operand that goes into the engine."""
+
+    def predicate(call: Call) -> str | None:
+        from tvm.ir import GenericConst
+
+        if isinstance(call.args[position], GenericConst):
+            return None
+        return (
+            f"{call.op.name}: the {what} are computed or an input; TensorRT has constants. "
+            "Bind the parameters (byoc.load_model does)"
+        )
+
+    return predicate
+
+
+def _fixed_sizes(*positions: int) -> Predicate:
+    """A predicate for parameters, which a converter brings into the shape of the data."""
+
+    def predicate(call: Call) -> str | None:
+        for position in positions:
+            sizes = shape(call.args[position])
+            if any(static(size) is None for size in sizes):
+                return f"{call.op.name}: operand {position} is {text(sizes)}; expected fixed sizes"
+        return None
+
+    return predicate
+
+
+def _rank_of_one(call: Call) -> str | None:
+    rank = len(shape(call.args[0]))
+    if rank < 2:  # noqa: PLR2004 - a batch and something
+        return f"{call.op.name}: operand 0 has rank {rank}; TensorRT has 2 or more"
+    return None
+
+
+# --- Convolutions -------------------------------------------------------------------------------
+
+
+def _dynamic_channels(call: Call) -> str | None:
+    channels = shape(call.args[0])[1]
+    if static(channels) is None:
+        return f"{call.op.name}: there are {text([channels])} channels; TensorRT has a fixed number"
+    return None
+
+
+def _dilated(call: Call) -> str | None:
+    dilation = _ints(call.attrs.dilation)
+    if any(step != 1 for step in dilation):
+        return f"{call.op.name}: dilation is {dilation}; TensorRT has 1"
+    return None
+
+
+def _output_padding(call: Call) -> str | None:
+    """Padding of the output is less padding at the end, of which there may be too little."""
+    extra, padding = _ints(call.attrs.output_padding), _ints(call.attrs.padding)
+    end = padding[len(padding) // 2 :]
+    if any(more > most for more, most in zip(extra, end, strict=True)):
+        return (
+            f"{call.op.name}: output_padding is {extra}, beyond the end padding {end}; "
+            "TensorRT takes it out of the end padding"
+        )
+    return None
+
+
+# --- Pools --------------------------------------------------------------------------------------
+
+
+def _wide_padding(call: Call) -> str | None:
+    padding, window = _ints(call.attrs.padding), _ints(call.attrs.pool_size)
+    if any(pad >= size for pad, size in zip(padding, window * 2, strict=True)):
+        return (
+            f"{call.op.name}: padding is {padding}, the window {window}; "
+            "TensorRT has padding smaller than the window"
+        )
+    return None
+
+
+def _dynamic_ceil_mode(call: Call) -> str | None:
+    sizes = shape(call.args[0])[2:]
+    if call.attrs.ceil_mode and any(static(size) is None for size in sizes):
+        return (
+            f"{call.op.name}: ceil_mode over {text(sizes)}; TensorRT rounds otherwise, which takes "
+            "fixed sizes to make up for"
+        )
+    return None
+
+
+def _ceil_mode_counts_padding(call: Call) -> str | None:
+    if call.attrs.ceil_mode and call.attrs.count_include_pad:
+        return (
+            f"{call.op.name}: ceil_mode with count_include_pad; TensorRT counts the elements "
+            "beyond the padding too"
+        )
+    return None
+
+
+def _uneven_windows(call: Call) -> str | None:
+    source = [static(size) for size in shape(call.args[0])[2:]]
+    target = [static(size) for size in shape(call)[2:]]
+    if all(size == 1 for size in target):
+        return None
+    pairs = zip(source, target, strict=True)
+    if any(a is None or b is None or a % b for a, b in pairs):
+        return (
+            f"{call.op.name}: {text(shape(call.args[0])[2:])} to {text(shape(call)[2:])}; "
+            "TensorRT has windows of one size"
+        )
+    return None
+
+
+# --- Reductions and norms -----------------------------------------------------------------------
+
+
+def _no_axis(call: Call) -> str | None:
+    axes = call.attrs.axis
+    if (axes is not None and not len(axes)) or not shape(call.args[0]):
+        return f"{call.op.name}: over no axis; TensorRT has one or more"
+    return None
+
+
+def _axes_out_of_order(call: Call) -> str | None:
+    rank = len(shape(call.args[0]))
+    axes = [axis % rank for axis in _ints(call.attrs.axes)]
+    if axes != sorted(axes):
+        return f"{call.op.name}: over the axes {axes}; TensorRT has them in order"
+    return None
+
+
+def _dynamic_axes(call: Call) -> str | None:
+    sizes = shape(call.args[0])
+    over = [sizes[axis] for axis in _ints(call.attrs.axes)]
+    if any(static(size) is None for size in over):
+        return f"{call.op.name}: over {text(over)}; TensorRT's scale and bias have fixed sizes"
+    return None
+
+
+def _without_scale_or_center(call: Call) -> str | None:
+    """TVM's own kernels apply both whatever these attributes say."""
+    for attribute in ("scale", "center"):
+        if not getattr(call.attrs, attribute):
+            return f"{call.op.name}: {attribute} is False; TensorRT has both scale and bias"
+    return None
+
+
+def _training(call: Call) -> str | None:
+    if call.attrs.training:
+        return f"{call.op.name}: in training mode; TensorRT has the moving statistics"
+    return None
+
+
+def _other_channel_axis(call: Call) -> str | None:
+    rank = len(shape(call.args[0]))
+    channel = int(call.attrs.channel_axis) % rank
+    axes = sorted(axis % rank for axis in _ints(call.attrs.axes))
+    if channel != 1 or axes != list(range(2, rank)):
+        return (
+            f"{call.op.name}: channels at axis {channel}, over the axes {axes}; "
+            "TensorRT has channels at 1, over all behind them"
+        )
+    return None
+
+
+def _dynamic_beside_batch(call: Call) -> str | None:
+    sizes = shape(call.args[0])[1:]
+    if any(static(size) is None for size in sizes):
+        return (
+            f"{call.op.name}: {text(shape(call.args[0]))}; only the first dimension may be "
+            "symbolic: TensorRT reshapes the rest"
+        )
+    return None
+
+
+# --- Attention ----------------------------------------------------------------------------------
+
+
+def _masked(call: Call) -> str | None:
+    for attribute in ("causal_mask", "window_size"):
+        value = getattr(call.attrs, attribute)
+        if value is not None:
+            return f"{call.op.name}: {attribute} is {value}; expected none, or the mask as a bias"
+    return None
+
+
+def _dynamic_attention(call: Call) -> str | None:
+    """Heads and features are reshaped and divided by."""
+    for i, arg in enumerate(call.args[:3]):
+        if any(static(size) is None for size in shape(arg)[2:]):
+            return f"{call.op.name}: operand {i} is {text(shape(arg))}; expected fixed heads"
+    return None
+
+
+# --- Resizing -----------------------------------------------------------------------------------
+
+_RESIZE: Mapping[str, tuple[str, ...]] = {
+    "method": ("nearest_neighbor", "linear", "cubic"),
+    "coordinate_transformation_mode": (
+        "asymmetric",
+        "align_corners",
+        "half_pixel",
+        "pytorch_half_pixel",
+    ),
+}
+_ROUNDINGS = ("floor", "ceil", "round_prefer_ceil", "round_prefer_floor")
+
+
+def _resize_mode(call: Call) -> str | None:
+    choices = dict(_RESIZE)
+    if call.attrs.method == "nearest_neighbor":
+        choices["rounding_method"] = _ROUNDINGS
+    for attribute, allowed in choices.items():
+        found = getattr(call.attrs, attribute)
+        if found not in allowed:
+            return f"{call.op.name}: {attribute} is {found}; TensorRT has {', '.join(allowed)}"
+    return None
+
+
+def _resize_size(call: Call) -> str | None:
+    from tvm import relax
+
+    if not isinstance(call.args[1], relax.ShapeExpr):
+        return f"{call.op.name}: the size is computed; expected fixed numbers"
+    if any(static(size) is None for size in shape(call)[2:]):
+        return f"{call.op.name}: to {text(shape(call)[2:])}; expected a fixed size"
+    return None
+
+
+# --- Numbers ------------------------------------------------------------------------------------
+
+
+def _clip_bounds(call: Call) -> str | None:
+    if any(not hasattr(bound, "value") for bound in call.args[1:]):
+        return f"{call.op.name}: a bound is computed; TensorRT has fixed numbers"
+    values = [float(bound.value) for bound in call.args[1:]]
+    dtype = str(call.args[0].ty.dtype)
+    if dtype.startswith("int") and not all(value.is_integer() for value in values):
+        return f"{call.op.name}: {dtype} between {values[0]} and {values[1]}; expected whole bounds"
+    return None
+
+
+_RESULT = {"1d": "NCW", "2d": "NCHW", "3d": "NCDHW"}
+_KERNEL = {"1d": "OIW", "2d": "OIHW", "3d": "OIDHW"}
+_TRANSPOSED = {"1d": "IOW", "2d": "IOHW", "3d": "IODHW"}
+
+
+def _convolution(dims: str, kernels: Mapping[str, str], *more: Predicate) -> Sequence[Predicate]:
+    data, kernel = _RESULT[dims], kernels[dims]
+    return (
+        _layouts(data_layout=data, kernel_layout=kernel, out_layout=data),
+        _constant(1, "weights"),
+        _dynamic_channels,
+        *more,
+    )
+
+
+def _pool(dims: str, *more: Predicate) -> Sequence[Predicate]:
+    layouts = _layouts(layout=_RESULT[dims], out_layout=_RESULT[dims])
+    return (layouts, _dilated, _wide_padding, _dynamic_ceil_mode, *more)
+
+
+def _adaptive(dims: str) -> Sequence[Predicate]:
+    return (_layouts(layout=_RESULT[dims], out_layout=_RESULT[dims]), _uneven_windows)
+
+
+_DIMS = ("1d", "2d", "3d")
+_REDUCTIONS = ("sum", "prod", "max", "min", "mean", "variance", "std")
+
+#: What is asked of the calls of each op, in this order.
+PREDICATES: Mapping[str, Sequence[Predicate]] = {
+    **{f"relax.nn.conv{dims}": _convolution(dims, _KERNEL) for dims in _DIMS},
+    **{
+        f"relax.nn.conv{dims}_transpose": _convolution(dims, _TRANSPOSED, _dilated, _output_padding)
+        for dims in _DIMS
+    },
+    **{f"relax.nn.max_pool{dims}": _pool(dims) for dims in _DIMS},
+    **{f"relax.nn.avg_pool{dims}": _pool(dims, _ceil_mode_counts_padding) for dims in _DIMS},
+    **{f"relax.nn.adaptive_avg_pool{dims}": _adaptive(dims) for dims in _DIMS},
+    **{f"relax.{name}": (_no_axis,) for name in _REDUCTIONS},
+    "relax.nn.softmax": (_rank_of_one,),
+    "relax.nn.layer_norm": (
+        _rank_of_one,
+        _axes_out_of_order,
+        _dynamic_axes,
+        _without_scale_or_center,
+    ),
+    "relax.nn.rms_norm": (_axes_out_of_order, _dynamic_axes),
+    "relax.nn.batch_norm": (_training, _fixed_sizes(1, 2, 3, 4)),
+    "relax.nn.group_norm": (
+        _other_channel_axis,
+        _without_scale_or_center,
+        _dynamic_beside_batch,
+    ),
+    "relax.nn.instance_norm": (_without_scale_or_center, _fixed_sizes(1, 2)),
+    "relax.nn.prelu": (_fixed_sizes(1),),
+    "relax.nn.attention": (_masked, _dynamic_attention),
+    "relax.nn.attention_bias": (_masked, _dynamic_attention),
+    "relax.image.resize2d": (_layouts(layout="NCHW"), _resize_size, _resize_mode),
+    "relax.clip": (_clip_bounds,),
+}
