@@ -19,6 +19,7 @@ from onnx import TensorProto, helper
 
 import tvm_byoc_kit as byoc
 from tvm_byoc_kit import cli, partitioning
+from tvm_byoc_kit.status import Status
 
 npu = pytest.mark.byoc("example_npu", step="runtime")
 COMMANDS = ("doctor", "partition", "compile", "run", "verify", "quickstart", "cmake-dir")
@@ -123,6 +124,144 @@ def test_partition_reports_coverage(command: Command, onnx_path: Path) -> None:
     assert (facts["ops_offloaded"], facts["ops_total"]) == (4, 4)
     assert facts["backend"] == "example_npu"
     assert facts["regions"][0]["composites"]
+
+
+def test_partition_takes_a_policy_and_says_what_it_kept(command: Command, onnx_path: Path) -> None:
+    done = command("partition", onnx_path, "-p", "exclude_ops=relu", "--policy", "max_regions=1")
+    assert (done.code, done.err) == (0, "")
+    assert "exclude_ops has 'relax.nn.relu'" in done.out
+    assert "its region is number 2 by MACs, max_regions is 1" in done.out
+    facts = command("partition", onnx_path, "-p", "exclude_ops=relu", "--json").facts
+    assert facts["policy"]["exclude_ops"] == ["relax.nn.relu"]
+    kept = [op["reason"]["kind"] for op in facts["ops"] if op["reason"]]
+    assert kept == ["policy"]
+
+
+def test_lists_of_a_policy_may_come_in_pieces(command: Command, onnx_path: Path) -> None:
+    pieces = ("-p", "exclude_ops=relu,softmax", "-p", "exclude_ops=add", "-p", "require_mac=true")
+    policy = command("partition", onnx_path, *pieces, "--json").facts["policy"]
+    assert policy["exclude_ops"] == ["relax.nn.relu", "relax.nn.softmax", "relax.add"]
+    assert policy["require_mac"] is True
+
+
+def test_a_strict_policy_fails_with_the_list(command: Command, onnx_path: Path) -> None:
+    done = command("partition", onnx_path, "-p", "strict=true", "-p", "exclude_ops=relu")
+    assert done.code == 1
+    assert done.out == ""
+    assert "1 of 4 ops stay on the host: relax.nn.relu" in done.err
+    assert command("partition", onnx_path, "-p", "strict=true").code == 0
+
+
+def test_a_dry_run_compares_policies(command: Command, onnx_path: Path) -> None:
+    arguments = ("partition", onnx_path, "--dry-run", "-p", "exclude_ops=relu")
+    done = command(*arguments)
+    assert (done.code, done.err) == (0, "")
+    assert "regions" in done.out
+    assert "recommended: min_region_ops=2, exclude_ops=relax.nn.relu" in done.out
+    facts = command(*arguments, "--json").facts
+    assert facts["recommended"]["min_region_ops"] == 2
+    assert [trial["regions"] for trial in facts["trials"]] == [2, 1]
+
+
+@pytest.fixture
+def baseline(command: Command, onnx_path: Path, tmp_path: Path) -> Path:
+    path = tmp_path / "baseline.json"
+    path.write_text(command("partition", onnx_path, "--json").out)
+    return path
+
+
+def test_a_baseline_that_is_kept_is_exit_code_0(
+    command: Command, onnx_path: Path, baseline: Path
+) -> None:
+    done = command("partition", onnx_path, "--baseline", baseline)
+    assert (done.code, done.err) == (0, "")
+    assert "coverage is the same" in done.out
+
+
+@pytest.mark.parametrize("extra", [[], ["--json"]])
+def test_a_baseline_that_is_not_kept_is_exit_code_1_and_one_line(
+    command: Command, onnx_path: Path, baseline: Path, extra: list[str]
+) -> None:
+    worse = ("-p", "exclude_ops=relu", "--baseline", baseline, *extra)
+    done = command("partition", onnx_path, *worse)
+    assert done.code == 1
+    assert done.err.startswith(f"tvm-byoc: coverage fell below that of {baseline}: fewer ops")
+    assert len(done.err.splitlines()) == 1
+    if extra:
+        assert [op["op"] for op in done.facts["changes"]["to_host"]] == ["relax.nn.relu"]
+    else:
+        assert "to the host (1)" in done.out
+
+
+def test_coverage_that_rose_is_exit_code_0(
+    command: Command, onnx_path: Path, baseline: Path
+) -> None:
+    worse = command("partition", onnx_path, "-p", "exclude_ops=relu", "--json")
+    baseline.write_text(worse.out)
+    done = command("partition", onnx_path, "--baseline", baseline)
+    assert (done.code, done.err) == (0, "")
+    assert "into a region (1)" in done.out
+
+
+@pytest.mark.parametrize("backend", ["example_npu", "tensorrt", "llvm"])
+def test_the_page_is_written(
+    command: Command, onnx_path: Path, tmp_path: Path, backend: str
+) -> None:
+    page = tmp_path / "page.html"
+    done = command("partition", onnx_path, "-b", backend, "--html", page)
+    assert (done.code, done.err) == (0, "")
+    assert f"wrote {page}" in done.out
+    assert "<html" in page.read_text()
+    assert "relax.matmul" in page.read_text()
+    assert entries(tmp_path) == ["page.html"]
+    facts = command("partition", onnx_path, "-b", backend, "--html", page, "--json").facts
+    assert facts["html"] == str(page)
+
+
+@npu
+def test_the_page_of_the_npu_has_the_schedule(
+    command: Command, onnx_path: Path, tmp_path: Path
+) -> None:
+    page = tmp_path / "page.html"
+    shown = command("partition", onnx_path, "--html", page).out
+    assert shown.splitlines()[-1] == f"wrote {page}"
+    assert "cycles" in page.read_text()
+
+
+def test_a_page_without_the_schedule_says_why(
+    command: Command, onnx_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    missing = Status("plugin", ok=False, detail="no compiler", remedy="apt install g++")
+    monkeypatch.setattr(byoc.Backend, "check", lambda _self, step: step == "partition" or missing)
+    done = command("partition", onnx_path, "--html", tmp_path / "page.html")
+    assert done.code == 0
+    assert "without the schedule: no compiler; apt install g++" in done.out
+
+
+@npu
+def test_a_page_of_open_shapes_says_that_there_is_no_schedule(
+    command: Command, dynamic_onnx_proto: onnx.ModelProto, tmp_path: Path
+) -> None:
+    onnx.save(dynamic_onnx_proto, tmp_path / "dynamic.onnx")
+    open_shape = ("-s", "input.1:batch,4", "--html", tmp_path / "page.html")
+    done = command("partition", tmp_path / "dynamic.onnx", *open_shape)
+    assert (done.code, done.err) == (0, "")
+    assert "without the schedule: the shapes are open" in done.out
+
+
+def test_compile_takes_a_policy(command: Command, onnx_path: Path, tmp_path: Path) -> None:
+    path = tmp_path / "model.so"
+    arguments = ("-b", "llvm", "-p", "exclude_ops=add", "--output", path, "--json")
+    assert command("compile", onnx_path, *arguments).facts["ops_offloaded"] == 0
+    refused = command("compile", onnx_path, *arguments, "-p", "strict=true")
+    assert refused.code == 1
+    assert "4 of 4 ops stay on the host" in refused.err
+
+
+@npu
+def test_a_policy_reaches_the_artifact(command: Command, onnx_path: Path, tmp_path: Path) -> None:
+    arguments = ("-p", "exclude_ops=add", "--output", tmp_path / "model.so", "--json")
+    assert command("compile", onnx_path, *arguments).facts["ops_offloaded"] == 3
 
 
 @pytest.mark.parametrize("backend", ["tensorrt", "cutlass", "cublas", "cudnn", "cuda", "llvm"])
@@ -294,6 +433,7 @@ def workspace(
     np.savez(tmp_path / "objects.npz", **{"input.1": np.array([{}], dtype=object)})
     (tmp_path / "cut.npz").write_bytes((tmp_path / "other.npz").read_bytes()[:-30])
     (tmp_path / "empty.npz").write_bytes(b"")
+    (tmp_path / "other.json").write_text('{"ops": 3}')
     np.save(tmp_path / "array.npy", np.zeros((1, 4), "float32"))
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -314,6 +454,18 @@ ERRORS = {
     "shape of odd digits": ("partition model.onnx -s input.1:²,4", "--shape input.1:²,4"),
     "negative shape": ("partition model.onnx -s input.1:-1,4", "--shape input.1:-1,4"),
     "zero in shape": ("partition model.onnx -s input.1:0,4", "axis 0 is 0"),
+    "policy without value": ("partition model.onnx -p strict", "--policy strict: expected key="),
+    "unknown policy": ("partition model.onnx -p min_ops=3", "did you mean 'min_region_ops'"),
+    "wrong policy": ("partition model.onnx -p min_region_ops=few", "min_region_ops='few'"),
+    "endless policy": (f"partition model.onnx -p max_regions={'9' * 5000}", "an integer"),
+    "policy of an unknown op": ("partition model.onnx -p exclude_ops=reluu", "'relax.nn.relu'"),
+    "policy of an unknown name": ("partition model.onnx -p exclude_names=zz", "which is no op"),
+    "nowhere for the page": ("partition model.onnx --html no/p.html", "--html no/p.html"),
+    "a directory as page": ("partition model.onnx --html .", "--html .: cannot be written"),
+    "no such baseline": ("partition model.onnx --baseline none.json", "--baseline none.json"),
+    "text as baseline": ("partition model.onnx --baseline text.so", "--baseline text.so: not JSON"),
+    "other JSON": ("partition model.onnx --baseline other.json", "--baseline other.json"),
+    "dry run and a page": ("partition model.onnx --dry-run --html p.html", "leave out --html"),
     "unknown target": ("compile model.onnx -b llvm --target x --output a.so", "target 'x'"),
     "no codegen": ("compile model.onnx -b cudnn --output a.so", "relax.ext.cudnn"),
     "unknown option": ("compile model.onnx -O mod=record --output a.so", "did you mean 'mode'"),
@@ -407,6 +559,7 @@ def test_a_warning_of_the_kit_is_shown(
 EVERY_COMMAND = """
 import sys
 from tvm_byoc_kit import cli, partitioning
+from tvm_byoc_kit.status import Status
 model, artifact, directory = sys.argv[1:]
 for line in (
     ["--help"],

@@ -170,6 +170,7 @@ def partition(
         "backend": parts.backend.name,
         "policy": rules and rules.to_dict(),
         "prepare": report and report.to_dict(),
+        "html": html and str(html),
     }
     text = parts.mod.script() if script else None
     if text is not None:
