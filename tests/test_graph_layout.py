@@ -115,8 +115,11 @@ def test_a_deep_graph_is_folded_into_about_the_form_of_a_screen(inputs: Inputs) 
 
 
 def test_a_fold_cuts_where_one_edge_crosses() -> None:
-    # Blocks of eight layers around which a second edge goes; between two blocks there is one edge.
-    inputs = [(i - 1, i - 8) if i % 8 == 0 and i else each for i, each in enumerate(chain(161))]
+    # Blocks of eight layers, past which more edges lead; between two blocks there is one edge.
+    inputs = [
+        (i - 1, i - 8, i - 7, i - 6) if i % 8 == 0 and i else each
+        for i, each in enumerate(chain(161))
+    ]
     layout = lay_out(inputs)
     folded = [
         (edge.source, edge.target)

@@ -28,6 +28,10 @@ _MARGIN = 12
 _GAP = 28  # between two columns
 _LANE = 7  # between edges that lead from one column to the next
 _TURN = 6  # radius of their corners
+# How far from even a fold may be, as a part of a column, to cut where fewer edges cross; and what
+# one more edge at each fold costs, as a part of the size.
+_CUT_SLACKS = (1 / 8, 1 / 4, 3 / 8)
+_CROSSING_COST = 0.12
 # What fits into the page's view without being made smaller.
 _VIEW_WIDTH, _VIEW_HEIGHT = 900, 540
 
@@ -84,8 +88,12 @@ def lay_out(inputs: Sequence[Sequence[int]]) -> GraphLayout:
     layered, direct = _without_longest(edges, len(inputs))
     components = _components(layered, len(inputs))
     pieces = min(
-        (_fold(components, rows) for rows in _row_limits(components)),
-        key=_shrinking,
+        (
+            _fold(components, rows, slack)
+            for rows in _row_limits(components)
+            for slack in _CUT_SLACKS
+        ),
+        key=_cost,
     )
     return _draw(components, pieces, direct, len(inputs))
 
@@ -205,12 +213,12 @@ def _row_limits(components: Sequence[_Component]) -> list[int]:
     return list(dict.fromkeys(math.ceil(rows / columns) for columns in range(1, 65))) or [1]
 
 
-def _fold(components: Sequence[_Component], limit: int) -> list[_Piece]:
+def _fold(components: Sequence[_Component], limit: int, slack: float) -> list[_Piece]:
     """Cut components into pieces of at most `limit` layers; short ones share a column."""
     pieces: list[_Piece] = []
     column, row = 0, 0
     for index, component in enumerate(components):
-        for first, last in _cuts(component, limit):
+        for first, last in _cuts(component, limit, slack):
             rows = last - first + 1
             if pieces and (first > 0 or row + rows > limit):
                 column, row = column + 1, 0
@@ -223,29 +231,31 @@ def _fold(components: Sequence[_Component], limit: int) -> list[_Piece]:
     return pieces
 
 
-def _cuts(component: _Component, limit: int) -> list[tuple[int, int]]:
-    """Pieces of about the same height, cut where the fewest edges cross."""
+def _cuts(component: _Component, limit: int, slack: float) -> list[tuple[int, int]]:
+    """Pieces of about the same height, cut where the fewest edges cross within the slack."""
     layers, first = len(component.spans), 0
     pieces = []
     while layers - first > limit:
         remaining = math.ceil((layers - first) / limit)
         even = first + math.ceil((layers - first) / remaining)
-        slack = max(1, (even - first) * 3 // 8)
-        near = range(max(first + 1, even - slack), min(first + limit, even + slack) + 1)
+        reach = max(1, round((even - first) * slack))
+        near = range(max(first + 1, even - reach), min(first + limit, even + reach) + 1)
         cut = min(near, key=lambda layer: (component.crossings[layer], abs(layer - even)))
         pieces.append((first, cut - 1))
         first = cut
     return [*pieces, (first, layers - 1)]
 
 
-def _shrinking(pieces: Sequence[_Piece]) -> tuple[float, int]:
-    """How much a drawing must shrink to fit the view; then, the number of columns."""
+def _cost(pieces: Sequence[_Piece]) -> tuple[float, int]:
+    """How much a drawing must shrink to fit the view, and is crossed; then, how many columns."""
     if not pieces:
         return 1.0, 0
     rows = max(piece.row + piece.last - piece.first + 1 for piece in pieces)
     columns = _Columns(pieces)
     shrink = max(columns.right / _VIEW_WIDTH, rows * _ROW_STEP / _VIEW_HEIGHT, 1.0)
-    return shrink, len(columns.left)
+    lanes = [piece.lanes for piece in pieces if piece.first]
+    crossed = sum(lanes) / len(lanes) - 1 if lanes else 0.0
+    return shrink * (1 + _CROSSING_COST * crossed), len(columns.left)
 
 
 class _Columns:

@@ -87,7 +87,8 @@ function opFacts(op) {
     ["bytes", op.bytes === null ? unknown : exact(op.bytes)],
     ["region", op.region === null ? "none: on the host" : `${op.region + 1}, ${cut(regions[op.region].name, 60)}`],
     ["composite", op.composite],
-    ["reason", op.reason && `${kinds[op.reason.kind] ?? op.reason.kind}: ${op.reason.text}`],
+    ["kind", op.reason && (kinds[op.reason.kind] ?? op.reason.kind)],
+    ["reason", op.reason?.text],
   ];
 }
 
