@@ -18,7 +18,7 @@ from tvm_byoc_kit.pattern_ops import possible
 from tvm_byoc_kit.policy import PartitionPolicy, Settled, as_policy, require_no_host_ops, settle
 from tvm_byoc_kit.prepare_report import count_ops
 from tvm_byoc_kit.reasons import explainer
-from tvm_byoc_kit.rewriting import bindings_of, op_name
+from tvm_byoc_kit.rewriting import is_relax_function, op_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
@@ -61,7 +61,7 @@ class Partition:
             original=None if original is self.mod else original,
             backend=self.backend.name,
             model=self.model.origin,
-            explain=explainer(self.backend, self.refused_by_policy, _left_alone(original)),
+            explain=explainer(self.backend, original, self.refused_by_policy),
         )
 
 
@@ -144,8 +144,9 @@ class Offload:
         self.backend = backend
         self._bind = backend.bind_constants if bind_constants is None else bind_constants
         self._annotate = backend.annotate_codegen if annotate_codegen is None else annotate_codegen
-        # A backend's own partitioner has no such choices.
-        own = bind_constants is None and annotate_codegen is None
+        # A backend's own partitioner has no choices but the backend's own.
+        chosen = (self._bind, self._annotate)
+        own = chosen == (backend.bind_constants, backend.annotate_codegen)
         self._partitioner = backend.partitioner if own else None
         self._done: dict[frozenset[OpTag], tuple[IRModule, Coverage]] = {}
 
@@ -223,19 +224,6 @@ class Offload:
         return result
 
 
-def _left_alone(mod: IRModule) -> dict[Call, str]:
-    """The calls inside functions in which TVM looks for no pattern, with what these are."""
-    found: dict[Call, str] = {}
-    for var, function in mod.functions_items():
-        marks = function.attrs.keys() if function.attrs else ()
-        mark = next((mark for mark in ("Primitive", "Composite") if mark in marks), None)
-        if mark is not None and _is_relax(function):
-            where = f"function `{var.name_hint}`, marked {mark}"
-            calls = (binding.value for binding in bindings_of(function))
-            found |= {call: where for call in calls if op_name(call)}
-    return found
-
-
 def as_prepared(model: Any, backend: Backend, wanted: bool | None) -> ImportedModel:
     """`model`, prepared for `backend` if that is `wanted`, or open and of use."""
     from tvm.ir import IRModule
@@ -249,15 +237,9 @@ def as_prepared(model: Any, backend: Backend, wanted: bool | None) -> ImportedMo
     return prepare(imported, backend) if wanted else imported
 
 
-def _is_relax(function: Any) -> bool:
-    from tvm import relax
-
-    return isinstance(function, relax.Function)
-
-
 def _is_host_function(function: Any) -> bool:
     attrs = function.attrs.keys() if function.attrs else ()
-    return _is_relax(function) and not {"Codegen", "Composite"} & set(attrs)
+    return is_relax_function(function) and not {"Codegen", "Composite"} & set(attrs)
 
 
 def _obstacle(function: Any) -> str | None:
@@ -284,12 +266,14 @@ def _obstacle(function: Any) -> str | None:
 
 def _obstacles_of_call(call: Call) -> Iterator[str]:
     from tvm import relax
-    from tvm.ir import GlobalVar
+    from tvm.ir import GlobalVar, PrimType
 
     if isinstance(call.op, GlobalVar):
         yield f"calls the function `{call.op.name_hint}`"
     for operand in call.args:
-        if isinstance(operand, relax.ExternFunc):
+        if isinstance(operand, relax.Var) and isinstance(operand.ty, PrimType):
+            yield f"calls {op_name(call)} with the symbolic number `{operand.name}`"
+        elif isinstance(operand, relax.ExternFunc):
             yield f"calls the external function `{operand.global_symbol}`"
         elif type(operand).__name__ in ("StringImm", "DataTypeImm"):
             yield f"calls {op_name(call)} with a string"

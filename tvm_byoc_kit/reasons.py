@@ -9,10 +9,14 @@ from typing import TYPE_CHECKING
 from tvm_byoc_kit.coverage import Reason
 from tvm_byoc_kit.op_names import OpTag
 from tvm_byoc_kit.pattern_ops import alternatives
-from tvm_byoc_kit.rewriting import op_name
+from tvm_byoc_kit.predicates import nested
+from tvm_byoc_kit.prepare_report import count_ops
+from tvm_byoc_kit.rewriting import bindings_of, is_relax_function, op_name
 
 if TYPE_CHECKING:
-    from tvm.relax import Call
+    from tvm import IRModule
+    from tvm.ir import Expr
+    from tvm.relax import Call, Var
     from tvm.relax.transform import FusionPattern
 
     from tvm_byoc_kit.backend import Backend
@@ -26,62 +30,57 @@ _SHOWN = 2  # patterns that a reason names: a table may have dozens that begin w
 
 def explainer(
     backend: Backend,
+    original: IRModule,
     refused_by_policy: Mapping[OpTag, str] | None = None,
-    left_alone: Mapping[Call, str] | None = None,
 ) -> Callable[[HostOp], Reason]:
     """What gives the reason of each op that stayed on the host.
 
     The questions, in their order: did the policy refuse what the backend takes; does the op stand
     where TVM looks for no pattern; does no pattern name it; does a predicate refuse it; and last,
-    what else the patterns need that name it.
+    what kept the patterns that name it from matching.
 
     Parameters
     ----------
     backend : Backend
+    original : tvm.IRModule
+        The module before it was partitioned.
     refused_by_policy : mapping of OpTag to str, optional
         Ops that the backend takes and the policy does not, with the reason.
-    left_alone : mapping of relax.Call to str, optional
-        Calls inside functions in which TVM looks for no pattern, with what these are.
     """
-    table = _Table(backend)
+    scene = _Scene(backend, original)
     refused = refused_by_policy or {}
-    elsewhere = left_alone or {}
 
     def explain(op: HostOp) -> Reason:
         answers: tuple[tuple[ReasonKind, Callable[[], str | None]], ...] = (
             ("policy", lambda: refused.get(OpTag(op.function, op.name))),
-            ("outside_dataflow", lambda: _place(op, elsewhere)),
-            ("no_pattern", lambda: table.unnamed(op.call)),
-            ("refused", lambda: backend.refusal(op.call) if backend.refusal else None),
+            ("outside_dataflow", lambda: scene.misplaced(op)),
+            ("no_pattern", lambda: scene.unnamed(op.call)),
+            ("refused", lambda: scene.refusal(op.call)),
         )
         for kind, answer in answers:
             text = answer()
             if text is not None:
                 return Reason(kind, text)
-        return Reason("no_match", table.unmatched(op.call))
+        return Reason("no_match", scene.unmatched(op.call))
 
     return explain
 
 
-def _place(op: HostOp, left_alone: Mapping[Call, str]) -> str | None:
-    """Why nothing is offloaded from where `op` stands."""
-    if op.call in left_alone:
-        return f"it stands in {left_alone[op.call]}, from which TVM offloads nothing"
-    if op.in_dataflow:
-        return None
-    return (
-        "it stands outside a dataflow block, where TVM offloads nothing; byoc.prepare makes blocks"
-    )
+class _Scene:
+    """The patterns of a backend by the operators that they name, and the module they were tried on.
 
+    Parameters
+    ----------
+    backend : Backend
+    original : tvm.IRModule
+    """
 
-class _Table:
-    """The patterns of a backend, by the operators that they name."""
-
-    def __init__(self, backend: Backend) -> None:
+    def __init__(self, backend: Backend, original: IRModule) -> None:
         self._backend = backend
+        self._original = original
 
     @functools.cached_property
-    def _by_op(self) -> dict[str, list[tuple[FusionPattern, frozenset[str]]]]:
+    def _patterns(self) -> dict[str, list[tuple[FusionPattern, frozenset[str]]]]:
         """Patterns with what else each needs at the least; of equals, highest priority first."""
         found: dict[str, list[tuple[FusionPattern, frozenset[str]]]] = {}
         for pattern in self._backend.patterns() if self._backend.patterns else []:
@@ -93,11 +92,48 @@ class _Table:
             patterns.sort(key=lambda item: len(item[1]))
         return found
 
+    @functools.cached_property
+    def _producers(self) -> Mapping[Var, Expr]:
+        """What computes each variable; a map of TVM's, which is passed on without a copy."""
+        from tvm_ffi import Map
+
+        functions = (f for f in self._original.functions.values() if is_relax_function(f))
+        return Map({binding.var: binding.value for f in functions for binding in bindings_of(f)})
+
+    @functools.cached_property
+    def _left_alone(self) -> dict[Call, str]:
+        """The calls inside functions in which TVM looks for no pattern, with what these are."""
+        found: dict[Call, str] = {}
+        for var, function in self._original.functions_items():
+            marks = function.attrs.keys() if function.attrs else ()
+            mark = next((mark for mark in ("Primitive", "Composite") if mark in marks), None)
+            if mark is not None and is_relax_function(function):
+                where = f"function `{var.name_hint}`, marked {mark}"
+                calls = (binding.value for binding in bindings_of(function))
+                found |= {call: where for call in calls if op_name(call)}
+        return found
+
+    @functools.cached_property
+    def _ops(self) -> frozenset[str]:
+        return frozenset(count_ops(self._original))
+
+    def misplaced(self, op: HostOp) -> str | None:
+        """Why nothing is offloaded from where `op` stands."""
+        if op.call in self._left_alone:
+            return f"it stands in {self._left_alone[op.call]}, from which TVM offloads nothing"
+        if op.in_dataflow:
+            return None
+        return (
+            "it stands outside a dataflow block, where TVM offloads nothing; byoc.prepare makes "
+            "blocks"
+        )
+
     def unnamed(self, call: Call) -> str | None:
+        """That no pattern names the operator, if so."""
         name = op_name(call)
         if self._backend.patterns is None:
             return f"backend {self._backend.name} has no patterns: it offloads nothing"
-        if name in self._by_op:
+        if name in self._patterns:
             return None
         callee = _callee(call)
         if callee is None:
@@ -107,28 +143,47 @@ class _Table:
             "match Relax operators, not functions that are compiled or packed already"
         )
 
+    def refusal(self, call: Call) -> str | None:
+        """What the predicates say, which may look at what computes an operand."""
+        if self._backend.refusal is None:
+            return None
+        return self._backend.refusal(nested(call, self._producers))
+
     def unmatched(self, call: Call) -> str:
-        patterns = self._by_op[op_name(call)]
+        """What kept the patterns from matching."""
+        patterns = self._patterns[op_name(call)]
+        for pattern, others in patterns:
+            if others <= self._ops and pattern.pattern.match(call, self._producers):
+                return self._kept_out(pattern, call)
         shown: list[tuple[FusionPattern, frozenset[str]]] = []
         for pattern, others in patterns:  # the least demanding first
             if not any(less <= others for _, less in shown):
                 shown.append((pattern, others))
-        texts = [_missing(pattern, others, call) for pattern, others in shown[:_SHOWN]]
+        texts = [
+            f"{pattern.name} needs {', '.join(sorted(others))} too"
+            if others
+            else f"{pattern.name} does not fit its operands"
+            for pattern, others in shown[:_SHOWN]
+        ]
         more = len(patterns) - len(texts)
         if more:
             texts.append(f"{more} more pattern{'s name' if more > 1 else ' names'} it")
         return "; ".join(texts)
 
-
-def _missing(pattern: FusionPattern, others: frozenset[str], call: Call) -> str:
-    """What kept `pattern` from matching a call of an operator that it names."""
-    if others:
-        return f"{pattern.name} needs {', '.join(sorted(others))} too"
-    if not pattern.pattern.match(call):
-        return f"{pattern.name} does not fit its operands"
-    if pattern.check is not None:
-        return f"{pattern.name} fits, but its own check refused"
-    return f"{pattern.name} fits, but TVM did not take it"
+    def _kept_out(self, pattern: FusionPattern, call: Call) -> str:
+        """Why `call` is on the host although `pattern` fits, with `call` as its last op."""
+        parts = pattern.pattern.extract_matched_expr(call, self._producers).values()
+        partners = [part for part in parts if op_name(part) and not part.same_as(call)]
+        for partner in partners:
+            text = self.refusal(partner)
+            if text is not None:
+                name = op_name(partner)
+                return f"{pattern.name} takes it only with {name}, which is refused: {text}"
+        causes = ["its own check"] if pattern.check is not None else []
+        if partners:
+            names = dict.fromkeys(op_name(partner) for partner in partners)
+            causes.append(f"another use of {', '.join(names)}")
+        return f"{pattern.name} fits, but {' or '.join(causes) or 'TVM'} kept it out"
 
 
 def _callee(call: Call) -> str | None:
