@@ -10,6 +10,7 @@ import tvm
 from tvm import relax
 from tvm.relax.transform import FuseOpsByPattern
 
+import tvm_byoc_kit as byoc
 from tvm_byoc_kit.backend import get_backend
 from tvm_byoc_kit.predicates import nested
 
@@ -52,6 +53,12 @@ def check(case: Case, backend: str) -> None:
     assert upstream_composites(case.near, backend) == case.taken
     theirs = upstream_composites(case.refused, backend)
     assert (theirs not in (None, case.rest)) == case.stricter
+
+
+def told(mod: tvm.IRModule, backend: str) -> list[str]:
+    """The reasons of predicates in the coverage report."""
+    ops = byoc.partition(mod, backend).coverage.ops
+    return [op.reason.text for op in ops if op.reason is not None and op.reason.kind == "refused"]
 
 
 def isolated(cases: Mapping[str, Case], table: Mapping[str, Sequence[Any]]) -> set[Any]:
@@ -115,6 +122,16 @@ def composites(mod: tvm.IRModule) -> tuple[str, ...]:
         if isinstance(function, relax.Function) and function.attrs and "Codegen" in function.attrs:
             relax.analysis.post_order_visit(function, look)
     return tuple(sorted(found))
+
+
+def unshaped(count: int, dtype: str = "float16") -> list[relax.Var]:
+    """Variables of tensors whose sizes are not known."""
+    return [relax.Var(f"x{i}", relax.TensorType(ndim=4, dtype=dtype)) for i in range(count)]
+
+
+def normal(call: relax.Call) -> relax.Call:
+    """`call` with its type."""
+    return relax.BlockBuilder().normalize(call)
 
 
 def calls(mod: tvm.IRModule) -> list[relax.Call]:

@@ -22,7 +22,10 @@ from .predicate_tools import (
     isolated,
     kit_composites,
     module,
+    normal,
     reasons,
+    told,
+    unshaped,
     upstream_composites,
 )
 
@@ -245,6 +248,26 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_each_reason_has_a_module_that_isolates_it_and_a_near_miss(name: str) -> None:
     check(CASES[name], "cublas")
+
+
+@pytest.mark.parametrize(
+    "name", sorted(CASES.keys() - {"unknown shape"})
+)  # which no model may have
+def test_the_coverage_report_tells_the_reason(name: str) -> None:
+    assert told(CASES[name].refused, "cublas") == [CASES[name].reason]
+
+
+UNKNOWN: dict[str, Callable[..., Any]] = {
+    "matmul": op.matmul,
+    "add": op.add,
+    "permute_dims": lambda x, _: op.permute_dims(x),
+}
+
+
+@pytest.mark.parametrize("name", UNKNOWN)
+def test_an_unknown_shape_is_a_reason_and_no_error(name: str) -> None:
+    reason = cublas_predicates.refusal(normal(UNKNOWN[name](*unshaped(2))))
+    assert reason == f"relax.{name}: the shape of operand 0 is unknown"
 
 
 def test_every_predicate_is_isolated_by_a_case() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -21,7 +22,10 @@ from .predicate_tools import (
     isolated,
     kit_composites,
     module,
+    normal,
     reasons,
+    told,
+    unshaped,
     upstream_composites,
 )
 
@@ -182,6 +186,13 @@ def test_each_reason_has_a_module_that_isolates_it_and_a_near_miss(name: str) ->
     check(CASES[name], "cudnn")
 
 
+@pytest.mark.parametrize(
+    "name", sorted(CASES.keys() - {"unknown shape"})
+)  # which no model may have
+def test_the_coverage_report_tells_the_reason(name: str) -> None:
+    assert told(CASES[name].refused, "cudnn") == [CASES[name].reason]
+
+
 @pytest.mark.parametrize("name", ATTENTION)
 def test_attention_is_refused_with_a_reason(name: str) -> None:
     mod, expected = ATTENTION[name]
@@ -211,6 +222,18 @@ def test_attention_would_be_accepted_by_a_tvm_whose_dtypes_are_found_by_name(
     table = {**cudnn_predicates.PREDICATES, "relax.nn.attention": tuple(known)}
     monkeypatch.setattr(cudnn_predicates, "PREDICATES", table)
     assert reasons(attention(), "cudnn") == []
+
+
+UNKNOWN: dict[str, Callable[..., Any]] = {
+    "nn.conv2d": op.nn.conv2d,
+    "add": op.add,
+}
+
+
+@pytest.mark.parametrize("name", UNKNOWN)
+def test_an_unknown_shape_is_a_reason_and_no_error(name: str) -> None:
+    reason = cudnn_predicates.refusal(normal(UNKNOWN[name](*unshaped(2))))
+    assert reason == f"relax.{name}: the shape of operand 0 is unknown"
 
 
 def test_every_predicate_is_isolated_by_a_case() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,10 @@ from .predicate_tools import (
     isolated,
     kit_composites,
     module,
+    normal,
     reasons,
+    told,
+    unshaped,
     upstream_composites,
 )
 
@@ -375,12 +379,21 @@ ATTENTION = {
     "attention": module([HEADS] * 3, op.nn.attention),
     "attention_bias": module([HEADS] * 3 + [((2, 4, 8, 8), HALF)], op.nn.attention),
 }
+LENGTHS = [((3,), "int32"), ((3,), "int32"), ((), "int32"), ((), "int32")]
+ATTENTION["attention_var_len"] = module([HEADS] * 3 + LENGTHS, op.nn.attention_var_len)
 HEADERS = "this TVM comes without CUTLASS's kernel_forward.h and flash.h"
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_each_reason_has_a_module_that_isolates_it_and_a_near_miss(name: str) -> None:
     check(CASES[name], "cutlass")
+
+
+@pytest.mark.parametrize(
+    "name", sorted(CASES.keys() - {"unknown shape"})
+)  # which no model may have
+def test_the_coverage_report_tells_the_reason(name: str) -> None:
+    assert told(CASES[name].refused, "cutlass") == [CASES[name].reason]
 
 
 @pytest.mark.parametrize("name", ATTENTION)
@@ -411,6 +424,21 @@ def test_the_headers_of_attention_are_looked_for_where_upstream_does(
         monkeypatch.undo()
         cutlass_predicates.missing_attention_headers.cache_clear()
     assert cutlass_predicates.missing_attention_headers() == ("kernel_forward.h", "flash.h")
+
+
+UNKNOWN: dict[str, Callable[..., Any]] = {
+    "nn.conv2d": op.nn.conv2d,
+    "matmul": op.matmul,
+    "permute_dims": lambda x, _: op.permute_dims(x),
+    "add": op.add,
+    "multiply": op.multiply,
+}
+
+
+@pytest.mark.parametrize("name", UNKNOWN)
+def test_an_unknown_shape_is_a_reason_and_no_error(name: str) -> None:
+    reason = cutlass_predicates.refusal(normal(UNKNOWN[name](*unshaped(2))))
+    assert reason == f"relax.{name}: the shape of operand 0 is unknown"
 
 
 def test_every_predicate_is_isolated_by_a_case() -> None:

@@ -18,7 +18,7 @@ import tvm_byoc_kit as byoc
 from tvm_byoc_kit.backends import example_npu_predicates
 from tvm_byoc_kit.errors import ModelError
 
-from .predicate_tools import Tensor, isolated, kit_composites, module, reasons
+from .predicate_tools import Tensor, isolated, kit_composites, module, reasons, told
 
 npu = pytest.mark.byoc("example_npu", step="runtime")
 FLOAT, HALF, INT8, INT32 = "float32", "float16", "int8", "int32"
@@ -212,6 +212,12 @@ def test_an_unknown_shape_is_a_reason() -> None:
     call = relax.BlockBuilder().normalize(op.nn.relu(x))
     expected = "relax.nn.relu: the shape of operand 0 is unknown"
     assert example_npu_predicates.refusal(call) == expected
+
+
+def test_a_symbolic_number_keeps_matches_apart_instead_of_failing() -> None:
+    mod = CASES["bound"].refused
+    with pytest.warns(UserWarning, match=r"calls relax\.clip with the symbolic number `n`"):
+        assert told(mod, "example_npu") == [CASES["bound"].reason]
 
 
 def values(tensors: list[Tensor]) -> list[np.ndarray]:

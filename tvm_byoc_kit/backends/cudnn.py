@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from tvm_byoc_kit.backend import Backend
 from tvm_byoc_kit.backends.cudnn_predicates import refusal
-from tvm_byoc_kit.backends.upstream import allocate_workspace, each_match, upstream_patterns
+from tvm_byoc_kit.backends.upstream import allocate_workspace, upstream_patterns
+from tvm_byoc_kit.fusing import fuse
 
 if TYPE_CHECKING:
     from tvm import IRModule
@@ -19,7 +20,7 @@ def partitioner(mod: IRModule, patterns: list[FusionPattern]) -> IRModule:
     """What upstream's `partition_for_cudnn` does, with `patterns`."""
     from tvm.relax.backend.cuda.cudnn import annotate_workspace
 
-    return allocate_workspace(each_match(mod, patterns), annotate_workspace)
+    return allocate_workspace(fuse(mod, patterns, bind_constants=False), annotate_workspace)
 
 
 BACKEND = Backend(

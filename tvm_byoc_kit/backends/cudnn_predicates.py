@@ -126,7 +126,7 @@ PREDICATES: Mapping[str, tuple[Predicate, ...]] = {
         _padding,
     ),
     "relax.add": (unknown_shape, _bias),
-    "relax.nn.attention": (unknown_shape, _half, _mask, unsized_workspace),
+    "relax.nn.attention": (_half, _mask, unsized_workspace),
 }
 
 

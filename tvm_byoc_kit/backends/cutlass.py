@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from tvm_byoc_kit.backend import Backend
 from tvm_byoc_kit.backends.cuda_predicates import is_sized
 from tvm_byoc_kit.backends.cutlass_predicates import missing_attention_headers, refusal
-from tvm_byoc_kit.backends.upstream import allocate_workspace, each_match, upstream_patterns
+from tvm_byoc_kit.backends.upstream import allocate_workspace, upstream_patterns
+from tvm_byoc_kit.fusing import fuse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -27,7 +28,8 @@ def partitioner(mod: IRModule, patterns: list[FusionPattern]) -> IRModule:
     """What upstream's `partition_for_cutlass` does, with `patterns`."""
     from tvm.relax.backend.cuda.cutlass import annotate_workspace
 
-    return allocate_workspace(each_match(rewrite_attention(mod), patterns), annotate_workspace)
+    fused = fuse(rewrite_attention(mod), patterns, bind_constants=False)
+    return allocate_workspace(fused, annotate_workspace)
 
 
 def rewrite_attention(mod: IRModule) -> IRModule:

@@ -286,7 +286,7 @@ def missing_attention_headers() -> tuple[str, ...]:
 
 
 _SUM: tuple[Predicate, ...] = (unknown_shape, _bias, _residual)
-_ATTENTION: tuple[Predicate, ...] = (_no_attention_headers, unknown_shape, unsized_workspace)
+_ATTENTION: tuple[Predicate, ...] = (_no_attention_headers, unsized_workspace)
 
 #: What is asked of the calls of each op, in this order.
 PREDICATES: Mapping[str, tuple[Predicate, ...]] = {

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from tvm import IRModule
     from tvm.relax.transform import FusionPattern
 
-__all__ = ["allocate_workspace", "each_match", "upstream_patterns"]
+__all__ = ["allocate_workspace", "upstream_patterns"]
 
 
 def upstream_patterns(module: str, prefix: str) -> Callable[[], list[FusionPattern]]:
@@ -24,13 +24,6 @@ def _patterns(module: str, prefix: str) -> list[FusionPattern]:
 
     importlib.import_module(module)
     return list(get_patterns_with_prefix(prefix))
-
-
-def each_match(mod: IRModule, patterns: list[FusionPattern]) -> IRModule:
-    """Every match a region of its own, weights left to the host, as upstream's functions do."""
-    from tvm.relax.transform import FuseOpsByPattern
-
-    return FuseOpsByPattern(patterns, bind_constants=False, annotate_codegen=True)(mod)
 
 
 def allocate_workspace(mod: IRModule, annotate: Callable[[IRModule], IRModule]) -> IRModule:
