@@ -85,7 +85,7 @@ function slot(op, i, top, x, scale) {
   return svg("g", { class: `slot c${data.engines.indexOf(op.engine)}`, "data-slot": i },
     svg("rect", { x: x(op.start_cycle), y: top, width, height, rx: Math.min(3, width / 3) }),
     svg("rect", { class: "busy", x: x(op.start_cycle), y: top + height - 5, width: width * busy, height: 5 }),
-    room > 3 ? svg("text", { x: x(op.start_cycle) + 6, y: top + 14 }, cut(op.name.replace(/^\w+\./, ""), room)) : null);
+    room > 5 ? svg("text", { x: x(op.start_cycle) + 6, y: top + 14 }, cut(op.name.replace(/^\w+\./, ""), room)) : null);
 }
 
 // Round numbers, at most `count` of them.
