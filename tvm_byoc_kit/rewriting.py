@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
@@ -18,7 +19,9 @@ __all__ = [
     "array_of",
     "bindings_of",
     "constant_of",
+    "fingerprint",
     "host_functions",
+    "is_relax_function",
     "op_name",
     "read_variables",
     "rewrite_calls",
@@ -88,15 +91,20 @@ def rewrite_calls(
     return builder.get()
 
 
-def host_functions(mod: IRModule) -> list[tuple[Any, Any]]:
-    """The Relax functions of `mod` that belong to no backend, with their variables."""
+def is_relax_function(function: Any) -> bool:
+    """Whether a function of a module is one of Relax, and not, for example, of TIR."""
     from tvm import relax
 
+    return isinstance(function, relax.Function)
+
+
+def host_functions(mod: IRModule) -> list[tuple[Any, Any]]:
+    """The Relax functions of `mod` that belong to no backend, with their variables."""
     marks = {"Codegen", "Composite", "Primitive"}
     return [
         (var, function)
         for var, function in mod.functions_items()
-        if isinstance(function, relax.Function)
+        if is_relax_function(function)
         and not (function.attrs and marks & set(function.attrs.keys()))
     ]
 
@@ -212,3 +220,19 @@ def array_of(expr: Any) -> np.ndarray | None:
     if str(expr.value.dtype) not in _NUMPY_DTYPES:
         return None
     return np.from_dlpack(expr.value)
+
+
+_SAMPLES = 64
+
+
+def fingerprint(expr: Any) -> int | None:
+    """A hash of what a constant contains, from samples; None where `array_of` has no data.
+
+    Equal constants have equal fingerprints; different ones nearly always have different ones.
+    """
+    array = array_of(expr)
+    if array is None:
+        return None
+    elements = array.reshape(-1)
+    samples = elements[:: max(1, elements.size // _SAMPLES)].tobytes()
+    return zlib.crc32(f"{array.dtype}{array.shape}".encode(), zlib.crc32(samples))
