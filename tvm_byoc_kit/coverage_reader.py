@@ -67,8 +67,10 @@ def read_coverage(
     import tvm
 
     walk = Walk(mod)
+    if original is None and not any(tag_of(op.call) for op in walk.ops):
+        walk = Walk(tag_ops(mod))
     source = Walk(tag_ops(original)) if original is not None else None
-    partner = pair(walk.ops, source.ops) if source is not None else {}
+    partner = pair(walk, source) if source is not None else {}
     origins = [
         source.ops[partner[position]] if source is not None and position in partner else op
         for position, op in enumerate(walk.ops)

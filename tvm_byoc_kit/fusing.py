@@ -9,22 +9,19 @@ on them while the passes run.
 
 from __future__ import annotations
 
-import zlib
 from typing import TYPE_CHECKING, Any
 
-from tvm_byoc_kit.rewriting import array_of
+from tvm_byoc_kit.rewriting import fingerprint
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tvm import IRModule
-    from tvm.ir import Expr
     from tvm.relax.transform import FusionPattern, PatternCheckContext
 
 __all__ = ["fuse", "fuse_and_merge"]
 
 _MARK = "byoc_constants"
-_SAMPLES = 64  # of a constant's elements, for its mark
 
 
 def fuse(
@@ -81,7 +78,7 @@ def _mark(pattern: FusionPattern) -> FusionPattern:
         nonlocal latest
         if pattern.check is not None and not pattern.check(context):
             return False
-        latest = _fingerprint(context)
+        latest = _constants(context)
         return True
 
     def attributes(annotated: Any) -> dict[str, Any]:  # called right after `check`, by the pass
@@ -93,23 +90,14 @@ def _mark(pattern: FusionPattern) -> FusionPattern:
     )
 
 
-def _fingerprint(context: PatternCheckContext) -> str:
-    """A hash of the constants of a match, from samples; empty when it has none."""
-    marks = sorted(
-        mark
+def _constants(context: PatternCheckContext) -> str:
+    """Fingerprints of the constants of a match; empty when it has none."""
+    found = [
+        fingerprint(arg)
         for value in context.matched_bindings.values()
         for arg in getattr(value, "args", ())
-        if (mark := _sampled(arg)) is not None
-    )
-    return ",".join(map(str, marks))
-
-
-def _sampled(expr: Expr) -> int | None:
-    array = array_of(expr)
-    if array is None:
-        return None
-    elements = array.reshape(-1)
-    return zlib.crc32(elements[:: max(1, elements.size // _SAMPLES)].tobytes())
+    ]
+    return ",".join(sorted(str(mark) for mark in found if mark is not None))
 
 
 def _unmarked(mod: IRModule) -> IRModule:

@@ -27,7 +27,7 @@ class OpTag(NamedTuple):
     function : str
         Name of the host function.
     name : str
-        Of the op, unique in the function.
+        Of the op, unique in the function: as TVMScript prints the variable.
     """
 
     function: str
@@ -88,6 +88,8 @@ class _Tagger:
     def function(self, function: Any) -> Any:
         from tvm import relax
 
+        for param in function.params:
+            self._unique(param.name)
         return relax.Function(
             function.params,
             self._sequence(function.body),
@@ -101,7 +103,7 @@ class _Tagger:
         from tvm import relax
 
         if not isinstance(body, relax.SeqExpr):
-            return self._expression("result", body)
+            return self._expression(self._unique("result"), body)
         blocks = [
             type(block)([self._binding(binding) for binding in block.bindings], block.span)
             for block in body.blocks
@@ -111,7 +113,13 @@ class _Tagger:
     def _binding(self, binding: Any) -> Any:
         from tvm import relax
 
-        value = self._expression(binding.var.name, binding.value)
+        value = binding.value
+        if isinstance(value, relax.If):  # printed before what it is bound to
+            branches = (self._sequence(value.true_branch), self._sequence(value.false_branch))
+            value = _typed_like(value, relax.If(value.cond, *branches, value.span))
+            self._unique(binding.var.name)
+        else:
+            value = self._expression(self._unique(binding.var.name), value)
         if isinstance(binding, relax.MatchCast):
             return relax.MatchCast(binding.var, value, binding.ty, binding.span)
         return relax.VarBinding(binding.var, value, binding.span)
@@ -122,20 +130,17 @@ class _Tagger:
 
         if isinstance(value, relax.Call):
             return self._call(name, value)
-        if isinstance(value, relax.Function):
-            return self.function(value)
-        if isinstance(value, relax.If):
-            branches = (self._sequence(value.true_branch), self._sequence(value.false_branch))
-            return _typed_like(value, relax.If(value.cond, *branches, value.span))
-        return value
+        return self.function(value) if isinstance(value, relax.Function) else value
 
     def _call(self, name: str, call: Any) -> Any:
         from tvm import relax
         from tvm.ir import SourceName, Span
 
-        source = SourceName(f"{_MARK}{self._function}\0{self._unique(name)}")
-        span = Span(source, 0, 0, 0, 0)
-        args = [self._expression(name, arg) for arg in call.args]
+        span = Span(SourceName(f"{_MARK}{self._function}\0{name}"), 0, 0, 0, 0)
+        args = [
+            self._call(self._unique(name), arg) if isinstance(arg, relax.Call) else arg
+            for arg in call.args
+        ]
         return relax.Call(call.op, args, call.attrs, call.ty_args, span, call.ty)
 
 

@@ -12,34 +12,37 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from tvm_byoc_kit.op_names import OpTag, tag_of
+from tvm_byoc_kit.rewriting import fingerprint
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Sequence
+    from collections.abc import Callable, Hashable
 
-    from tvm_byoc_kit.occurrences import Occurrence, Value
+    from tvm_byoc_kit.occurrences import Occurrence, Value, Walk
 
 __all__ = ["pair"]
 
 
-def pair(ops: Sequence[Occurrence], originals: Sequence[Occurrence]) -> dict[int, int]:
-    """For each of `ops` (by position) the position of its original.
+def pair(partitioned: Walk, original: Walk) -> dict[int, int]:
+    """For each op of `partitioned` (by position) the position of the op in `original`.
 
     Parameters
     ----------
-    ops, originals : sequence of Occurrence
-        Each in the order of execution; `originals` tagged.
+    partitioned, original : Walk
+        The second of a tagged module.
 
     Returns
     -------
     dict of int to int
         Without what has no partner: an op that something other than the patterns made.
     """
+    ops, originals = partitioned.ops, original.ops
     numbers: dict[Hashable, int] = {}  # of what ops compute: equal for equal results
     number_of: list[int] = []
     waiting: dict[int, dict[int, None]] = defaultdict(dict)
     by_tag: dict[OpTag, int] = {}
+    meaning = _Meaning(original, number_of.__getitem__)
     for position, op in enumerate(originals):
-        number = numbers.setdefault(_meaning(op, number_of.__getitem__), len(numbers))
+        number = numbers.setdefault(meaning(op), len(numbers))
         number_of.append(number)
         waiting[number][position] = None
         by_tag[_tag(op)] = position
@@ -49,9 +52,10 @@ def pair(ops: Sequence[Occurrence], originals: Sequence[Occurrence]) -> dict[int
     def number_of_partner(position: int) -> int:
         return number_of[partner[position]] if position in partner else -1 - position
 
+    meaning = _Meaning(partitioned, number_of_partner)
     for position, op in enumerate(ops):
         tagged = by_tag.get(_tag(op), -1)
-        same = waiting[numbers.get(_meaning(op, number_of_partner), -1)]
+        same = waiting[numbers.get(meaning(op), -1)]
         if same:
             found = tagged if tagged in same else next(iter(same))
         elif tagged >= 0 and tagged in waiting[number_of[tagged]]:
@@ -67,21 +71,27 @@ def _tag(op: Occurrence) -> OpTag:
     return tag_of(op.call) or OpTag(op.function, op.name)
 
 
-def _meaning(op: Occurrence, number: Callable[[int], int]) -> Hashable:
-    """What `op` computes: equal for two ops only if their results are."""
-    from tvm_ffi import structural_hash
+class _Meaning:
+    """What an op computes: equal for two ops of two modules if they compute the same."""
 
-    attrs = structural_hash(op.call.attrs) if op.call.attrs is not None else 0
-    operands = tuple(_renumbered(operand, number) for operand in op.operands)
-    return (op.function, str(op.call.op.name), attrs, operands)
+    def __init__(self, walk: Walk, number: Callable[[int], int]) -> None:
+        self._constants = {at: fingerprint(constant) for at, constant in walk.constants.items()}
+        self._number = number
 
+    def __call__(self, op: Occurrence) -> Hashable:
+        from tvm_ffi import structural_hash
 
-def _renumbered(value: Value, number: Callable[[int], int]) -> Value:
-    kind = value[0]
-    if kind == "op":
-        return ("op", number(value[1]))
-    if kind == "item":
-        return ("item", _renumbered(value[1], number), value[2])
-    if kind in ("tuple", "any"):
-        return (kind, tuple(_renumbered(inner, number) for inner in value[1]))
-    return value
+        attrs = structural_hash(op.call.attrs) if op.call.attrs is not None else 0
+        operands = tuple(map(self._renumbered, op.operands))
+        return (op.function, str(op.call.op.name), attrs, operands)
+
+    def _renumbered(self, value: Value) -> Value:
+        kind = value[0]
+        if kind == "op":
+            return ("op", self._number(value[1]))
+        if kind == "item":
+            return ("item", self._renumbered(value[1]), value[2])
+        if kind in ("tuple", "any"):
+            return (kind, tuple(map(self._renumbered, value[1])))
+        # TVM shares functions whose constants are equal: another object may stand for this one.
+        return ("const", self._constants[value[1]]) if kind == "const" else value
