@@ -173,17 +173,13 @@ class _Scene:
     def _kept_out(self, pattern: FusionPattern, call: Call) -> str:
         """Why `call` is on the host although `pattern` fits, with `call` as its last op."""
         parts = pattern.pattern.extract_matched_expr(call, self._producers).values()
-        partners = [part for part in parts if op_name(part) and not part.same_as(call)]
-        for partner in partners:
-            text = self.refusal(partner)
+        for partner in parts:
+            name = op_name(partner)
+            text = None if not name or partner.same_as(call) else self.refusal(partner)
             if text is not None:
-                name = op_name(partner)
                 return f"{pattern.name} takes it only with {name}, which is refused: {text}"
-        causes = ["its own check"] if pattern.check is not None else []
-        if partners:
-            names = dict.fromkeys(op_name(partner) for partner in partners)
-            causes.append(f"another use of {', '.join(names)}")
-        return f"{pattern.name} fits, but {' or '.join(causes) or 'TVM'} kept it out"
+        cause = "its own check refused" if pattern.check is not None else "TVM did not take it"
+        return f"{pattern.name} fits, but {cause}"
 
 
 def _callee(call: Call) -> str | None:
