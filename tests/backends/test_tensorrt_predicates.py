@@ -574,6 +574,7 @@ ACCEPTED: dict[str, tuple[Params, Body]] = {
         lambda c, x: op.where(c, x, ids(0)),
     ),
     "isnan": (tensor(2, 3), op.isnan),
+    "isfinite": (tensor(2, 3), op.isfinite),
 }
 
 

@@ -73,7 +73,7 @@ _DTYPES = _by_name(
     (_Dtypes(_ANY, other={"operand 0": _BOOL}), "where"),
     (_Dtypes(_ANY, _BOOL), "equal not_equal"),
     (_Dtypes(_NUMBER, _BOOL), "less less_equal greater greater_equal"),
-    (_Dtypes(_FLOAT, _BOOL), "isnan isinf"),
+    (_Dtypes(_FLOAT, _BOOL), "isnan isinf isfinite"),
     (
         _Dtypes(_BOOL),
         (

@@ -25,9 +25,9 @@ _OPERATORS: dict[int, str] = {
     1: (
         # IActivationLayer
         "nn.gelu nn.gelu_tanh nn.leakyrelu nn.selu nn.softplus "
-        # IUnaryLayer; rsqrt and square take a second layer
+        # IUnaryLayer; rsqrt, square and isfinite take a second layer
         "round sign rsqrt square tan sinh cosh asin acos asinh acosh atanh "
-        "isnan isinf logical_not bitwise_not "
+        "isnan isinf isfinite logical_not bitwise_not "
         # ICastLayer, ICumulativeLayer
         "astype cumsum "
         # IShuffleLayer and IConcatenationLayer
