@@ -7,7 +7,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from tvm_byoc_kit.backend import get_backend
-from tvm_byoc_kit.op_cost import MAC_OPS, total
+from tvm_byoc_kit.coverage_text import percent, size
+from tvm_byoc_kit.op_cost import MAC_OPS
 from tvm_byoc_kit.partitioning import Offload, as_prepared
 from tvm_byoc_kit.policy import PartitionPolicy, as_policy
 
@@ -163,7 +164,7 @@ def dry_run(
         backend=chosen.name,
         model=offload.model.origin,
         ops=first.total,
-        macs=total(op.macs for op in first.ops),
+        macs=first.totals.macs,
         trials=trials,
         recommended=best.policy,
         reason=_why(best, trials),
@@ -206,10 +207,8 @@ def _trial(policy: PartitionPolicy, coverage: Coverage) -> Trial:
         regions=len(coverage.regions),
         ops=len(offloaded),
         mac_ops=sum(op.op in MAC_OPS for op in offloaded),
-        macs=total(op.macs for op in offloaded),
-        boundary_bytes=total(
-            size for region in coverage.regions for size in (region.bytes_in, region.bytes_out)
-        ),
+        macs=coverage.offloaded_totals.macs,
+        boundary_bytes=coverage.boundary_bytes,
     )
 
 
@@ -234,13 +233,11 @@ def _why(best: Trial, trials: tuple[Trial, ...]) -> str:
     unit = "MACs" if first.macs else "MAC ops" if first.mac_ops else "ops"
     if best is first:
         given = "the default" if first.policy == PartitionPolicy() else "the policy as it is"
-        return (
-            f"recommended: {given}; no stricter one keeps {KEPT:.0%} of the {unit} in fewer regions"
-        )
+        return f"recommended: {given}; no stricter one keeps {percent(KEPT)} of the {unit} in fewer regions"
     kept = _work(best, first) / _work(first, first)
     return (
         f"recommended: {best.policy}: {best.regions} region(s) instead of {first.regions}, "
-        f"{kept:.1%} of the {unit}, {_size(best.boundary_bytes)} across boundaries instead of "
+        f"{percent(kept)} of the {unit}, {_size(best.boundary_bytes)} across boundaries instead of "
         f"{_size(first.boundary_bytes)}"
     )
 
@@ -248,15 +245,8 @@ def _why(best: Trial, trials: tuple[Trial, ...]) -> str:
 def _share(part: int | None, whole: int | None) -> str:
     if part is None or whole is None:
         return "?"
-    return f"{part / whole:.1%}" if whole else "-"
+    return percent(part / whole) if whole else "-"
 
 
 def _size(count: int | None) -> str:
-    if count is None:
-        return "?"
-    size = float(count)
-    for unit in ("B", "KiB", "MiB"):
-        if size < 1024:  # noqa: PLR2004 - of the next unit
-            return f"{size:.4g} {unit}"
-        size /= 1024
-    return f"{size:.4g} GiB"
+    return "?" if count is None else size(count)
