@@ -2,8 +2,8 @@
 
 Upstream's check functions refuse without a word, and take what its runtime
 (``src/runtime/extra/contrib/cublas/cublas.cc``) then computes wrongly or aborts on; both are told
-here. Stricter than upstream are `_result`, `_batch`, `_columns` of transposed int8 products, the
-shape of a bias, and what `cuda_predicates` says of itself.
+here. Stricter than upstream are `_result`, `_batch`, the length of a bias, and what
+`cuda_predicates` says of itself.
 """
 
 from __future__ import annotations
@@ -71,13 +71,9 @@ def _depth(call: Call) -> str | None:
 
 
 def _columns(call: Call) -> str | None:
-    """As for the depth, of the result.
-
-    For int8, cublasLtMatmul's documentation wants multiples of four however the operands lie;
-    upstream asks for that only where they are not transposed.
-    """
+    """As for the depth, of the result; int8 rows begin there only if they are not transposed."""
     operand, columns = dtype(call.args[0]), shape(call)[-1]
-    if operand not in ("int8", _FP8):
+    if operand not in ("int8", _FP8) or (operand == "int8" and _is_transposed(call)):
         return None
     multiple = 4 if operand == "int8" else 16 // _BYTES[dtype(call)]
     found = static(columns)
@@ -87,6 +83,10 @@ def _columns(call: Call) -> str | None:
             f"a multiple of {multiple}"
         )
     return None
+
+
+def _is_transposed(call: Call) -> bool:
+    return getattr(getattr(call.args[1], "op", None), "name", "") == "relax.permute_dims"
 
 
 def _batch(call: Call) -> str | None:
@@ -106,9 +106,7 @@ def _batch(call: Call) -> str | None:
 
 
 def _transposition(call: Call) -> str | None:
-    if dtype(call.args[0]) != _FP8:
-        return None
-    if getattr(getattr(call.args[1], "op", None), "name", "") == "relax.permute_dims":
+    if dtype(call.args[0]) != _FP8 or _is_transposed(call):
         return None
     return f"{call.op.name}: operand 1 is not transposed; cuBLAS multiplies {_FP8} only so"
 
