@@ -61,6 +61,18 @@ def test_every_block_of_relay_to_relax_runs(folder: Path) -> None:
     assert "1 region(s)" in done.stdout
 
 
+def test_every_block_of_coverage_runs(tmp_path: Path) -> None:
+    page = (ROOT / "docs/coverage.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    script = tmp_path / "page.py"
+    script.write_text("\n".join(blocks), encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, str(script)], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "exclude_ops has 'relax.nn.max_pool2d'" in done.stdout or "min_region_ops" in done.stdout
+
+
 def test_every_line_of_the_table_names_code_of_the_page() -> None:
     """Cells are the call as far as the code has it; `Backend(x=...)` stands for a field."""
     assert len(ROWS) > 15

@@ -87,6 +87,21 @@ def test_four_steps_print_what_the_readme_shows(folder: Path) -> None:
     assert without_numbers(done.stdout).strip() in shown
 
 
+def test_dry_run_prints_what_the_readme_shows(folder: Path) -> None:
+    code = next(block for block in blocks("python") if "dry_run" in block)
+    done = python(code, folder)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout in blocks("text")
+
+
+def test_partition_prints_what_the_readme_shows(folder: Path) -> None:
+    line = next(command for command in commands() if "--html" in command)
+    done = shell(line, folder)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout in blocks("text")
+    assert (folder / "report.html").stat().st_size > 0
+
+
 def test_example_npu_example_writes_a_trace(folder: Path) -> None:
     code = next(block for block in blocks("python") if "write_chrome_trace" in block)
     done = python(code, folder)
