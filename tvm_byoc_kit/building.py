@@ -70,7 +70,7 @@ def build(
         backend=backend.name,
         target=str(target),
         options=codegen_options,
-        loaders=backend.loaders if parts.coverage.regions else (),
+        loaders=backend.loaders if region_backends(parts.mod) else (),
         versions=versions(),
     )
     return Executable(module, manifest, parts.model)
@@ -122,7 +122,7 @@ def region_backends(mod: IRModule) -> set[str]:
 
 def _check_memory(parts: Partition, target: Target) -> None:
     """Refuse a host part on a GPU for regions that take tensors in CPU memory."""
-    if parts.coverage.regions and parts.backend.target == "llvm" and "gpu" in target.keys:
+    if region_backends(parts.mod) and parts.backend.target == "llvm" and "gpu" in target.keys:
         raise OptionError(
             f"target '{target.kind.name}' keeps tensors in GPU memory, backend "
             f"'{parts.backend.name}' reads CPU memory; build it with target='llvm'"
@@ -143,7 +143,7 @@ def _compile(partitioned: Partition, target: Target, options: dict[str, Any]) ->
 
     mod = partitioned.mod
     try:
-        if partitioned.coverage.regions:
+        if region_backends(mod):
             mod = relax.transform.RunCodegen(
                 target_options={partitioned.backend.name: options} if options else None
             )(mod)
