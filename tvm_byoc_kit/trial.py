@@ -233,7 +233,8 @@ def _why(best: Trial, trials: tuple[Trial, ...]) -> str:
     unit = "MACs" if first.macs else "MAC ops" if first.mac_ops else "ops"
     if best is first:
         given = "the default" if first.policy == PartitionPolicy() else "the policy as it is"
-        return f"recommended: {given}; no stricter one keeps {percent(KEPT)} of the {unit} in fewer regions"
+        part = f"{percent(KEPT)} of the {unit}"
+        return f"recommended: {given}; no stricter one keeps {part} in fewer regions"
     kept = _work(best, first) / _work(first, first)
     return (
         f"recommended: {best.policy}: {best.regions} region(s) instead of {first.regions}, "
