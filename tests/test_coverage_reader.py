@@ -1,4 +1,5 @@
 """Coverage is read off modules of all shapes, and agrees with a count over the printed module."""
+# ruff: noqa: ANN201, N805, RET504 - TVMScript is not Python
 
 from __future__ import annotations
 
@@ -333,9 +334,9 @@ def test_the_order_is_that_of_the_module_not_of_the_regions(make_module: Any) ->
 @I.ir_module
 class Branches:
     @R.function
-    def main(  # noqa: N805
-        x: R.Tensor((4, 4), "float32"), c: R.Tensor((), "bool")
-    ) -> R.Tensor((4, 4), "float32"):
+    def main(x: R.Tensor((4, 4), "float32"), c: R.Tensor((), "bool")) -> R.Tensor(
+        (4, 4), "float32"
+    ):
         y = R.tanh(x)
         if c:
             a = R.exp(y)
@@ -373,7 +374,7 @@ def test_the_condition_of_a_branch_is_read() -> None:
 @I.ir_module
 class Casts:
     @R.function
-    def main(x: R.Tensor(("n", 4), "float32")) -> R.Tensor("float32", ndim=2):  # noqa: N805
+    def main(x: R.Tensor(("n", 4), "float32")) -> R.Tensor("float32", ndim=2):
         m = T.int64()
         with R.dataflow():
             a = R.unique(
@@ -424,16 +425,16 @@ def test_functions_are_told_apart(make_module: Any) -> None:
 @I.ir_module
 class CallsEachOther:
     @R.function
-    def main(x: R.Tensor((4, 4), "float32")) -> R.Tensor((4, 4), "float32"):  # noqa: N805
+    def main(x: R.Tensor((4, 4), "float32")) -> R.Tensor((4, 4), "float32"):
         cls = CallsEachOther
         a = R.exp(x)
         b = cls.helper(a)
         c = cls.helper(b)
         d = R.negative(c)
-        return d  # noqa: RET504
+        return d
 
     @R.function
-    def helper(y: R.Tensor((4, 4), "float32")) -> R.Tensor((4, 4), "float32"):  # noqa: N805
+    def helper(y: R.Tensor((4, 4), "float32")) -> R.Tensor((4, 4), "float32"):
         with R.dataflow():
             z = R.tanh(y)
             R.output(z)
@@ -473,14 +474,12 @@ def test_a_region_with_several_results_is_followed_result_by_result(make_module:
 @I.ir_module
 class Compiled:
     @T.prim_func(s_tir=True)
-    def double(  # noqa: ANN201, N805
-        x: T.Buffer((4, 4), "float32"), y: T.Buffer((4, 4), "float32")
-    ):
+    def double(x: T.Buffer((4, 4), "float32"), y: T.Buffer((4, 4), "float32")):
         for i, j in T.grid(4, 4):
             y[i, j] = x[i, j] * T.float32(2)
 
     @R.function
-    def main(x: R.Tensor((4, 4), "float32")) -> R.Tensor((4, 4), "float32"):  # noqa: N805
+    def main(x: R.Tensor((4, 4), "float32")) -> R.Tensor((4, 4), "float32"):
         cls = Compiled
         with R.dataflow():
             a = R.tanh(x)
