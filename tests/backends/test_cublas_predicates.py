@@ -354,3 +354,12 @@ def test_scaled_products_of_float8_are_kept() -> None:
     scales = [((1,), "float32")] * 2
     mod = module([((16, 16), FP8), ((16, 16), FP8), *scales], body)
     assert kit_composites(mod, "cublas") == ("matmul_transposed_multiply",)
+
+
+def test_a_sum_that_follows_no_product_misses_its_product_and_not_other_sizes() -> None:
+    mod = module([((2, 4), HALF), ((2, 4), HALF)], lambda x, y: op.add(op.nn.relu(x), y))
+    assert told(mod, "cublas") == []
+    (sum_,) = [o for o in byoc.partition(mod, "cublas").coverage.ops if o.op == "relax.add"]
+    assert sum_.reason is not None
+    assert sum_.reason.kind == "no_match"
+    assert "relax.matmul" in sum_.reason.text

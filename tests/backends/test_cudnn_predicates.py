@@ -315,3 +315,11 @@ def test_a_bias_and_a_relu_are_fused_as_upstream_does() -> None:
     mod = module([((1, 8, 8, 4), HALF), ((6, 3, 3, 4), HALF), ((6,), HALF)], body)
     assert kit_composites(mod, "cudnn") == ("conv2d.nhwc_ohwi_bias_relu",)
     tvm.ir.assert_structural_equal(byoc.partition(mod, "cudnn").mod, partition_for_cudnn(mod))
+
+
+def test_a_sum_that_follows_no_convolution_misses_it_and_not_other_sizes() -> None:
+    mod = module([((1, 6, 6, 6), "float32")] * 2, lambda x, y: op.add(op.nn.relu(x), y))
+    (sum_,) = [o for o in byoc.partition(mod, "cudnn").coverage.ops if o.op == "relax.add"]
+    assert sum_.reason is not None
+    assert sum_.reason.kind == "no_match"
+    assert "relax.nn.conv2d" in sum_.reason.text

@@ -15,6 +15,7 @@ from tvm_byoc_kit.backends.cuda_predicates import (
     is_channel_vector,
     low_rank,
     other_transposition,
+    reads,
     symbolic_reduction,
     unknown_shape,
 )
@@ -114,7 +115,7 @@ def _transposition(call: Call) -> str | None:
 def _bias(call: Call) -> str | None:
     """Upstream's patterns name the bias second, and look only at its leading dimensions."""
     bias, columns = shape(call.args[1]), (shape(call) or (1,))[-1]
-    if not is_channel_vector(bias, columns):
+    if reads(call, "relax.matmul") and not is_channel_vector(bias, columns):
         return (
             f"{call.op.name}: operand 1 is {text(bias)}; cuBLAS adds one vector of "
             f"{text([columns])} to every row"
@@ -123,6 +124,8 @@ def _bias(call: Call) -> str | None:
 
 
 def _integer_bias(call: Call) -> str | None:
+    if not reads(call, "relax.matmul"):
+        return None
     operands = getattr(call.args[0], "args", ())  # of the product, in a match
     if dtype(call) == "int32" or (operands and dtype(operands[0]) == "int8"):
         return f"{call.op.name}: cuBLAS adds nothing to a product of integers"

@@ -13,6 +13,7 @@ from tvm_byoc_kit.backends.operands import (
     static,
     text,
 )
+from tvm_byoc_kit.rewriting import op_name
 
 if TYPE_CHECKING:
     from tvm.relax import Call
@@ -22,6 +23,7 @@ __all__ = [
     "is_sized",
     "low_rank",
     "other_transposition",
+    "reads",
     "refused_dtypes",
     "symbolic_reduction",
     "unknown_shape",
@@ -69,6 +71,14 @@ def other_transposition(call: Call) -> str | None:
             "last two may change places"
         )
     return None
+
+
+def reads(call: Call, operator: str) -> bool:
+    """Whether an operand is the result of `operator`: a bias is asked about only with its product.
+
+    A sum elsewhere is kept from no pattern by its sizes, and no other sizes would help it.
+    """
+    return any(op_name(arg) == operator for arg in call.args)
 
 
 def is_channel_vector(dims: tuple[object, ...], channels: object) -> bool:

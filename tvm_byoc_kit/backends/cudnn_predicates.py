@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tvm_byoc_kit.backends.cuda_predicates import unknown_shape, unsized_workspace
+from tvm_byoc_kit.backends.cuda_predicates import reads, unknown_shape, unsized_workspace
 from tvm_byoc_kit.backends.operands import dtype, equal, shape, size, static, text
 from tvm_byoc_kit.predicates import first_reason
 
@@ -77,6 +77,8 @@ def _padding(call: Call) -> str | None:
 
 def _bias(call: Call) -> str | None:
     """Upstream takes any second operand for a bias, a whole feature map too."""
+    if not reads(call, "relax.nn.conv2d"):
+        return None
     product = call.args[0]
     bias, result = shape(call.args[1]), shape(call)
     wide = [at for at, dim in enumerate(bias, len(result) - len(bias)) if static(dim) != 1]
