@@ -1,0 +1,126 @@
+"""Comparisons, logic, bits."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tvm_byoc_kit.backends.openvino.opset import opset, scalar
+from tvm_byoc_kit.backends.openvino.ops.table import Entry, same
+from tvm_byoc_kit.backends.openvino.predicates import (
+    ANY,
+    BOOL,
+    BYTE,
+    FLOAT,
+    INT,
+    dtypes,
+    same_dtype,
+    unless,
+)
+
+if TYPE_CHECKING:
+    from tvm.relax import Call
+
+    from tvm_byoc_kit.backends.openvino.opset import Node
+    from tvm_byoc_kit.backends.openvino.ops.table import Converter, Table
+    from tvm_byoc_kit.graph import Op
+
+__all__ = ["TABLE"]
+
+
+def _is_integer(op: Op) -> bool:
+    return getattr(op.operands[0], "dtype", "") in INT
+
+
+def _equal(op: Op, x: Node, y: Node) -> Node:
+    """OpenVINO compares integers as ``float32``; their difference is zero exactly where they agree."""
+    if _is_integer(op):
+        return opset.equal(opset.subtract(x, y), scalar(0, op.operands[0].dtype))  # type: ignore[union-attr]
+    return opset.equal(x, y)
+
+
+def _not_equal(op: Op, x: Node, y: Node) -> Node:
+    return opset.logical_not(_equal(op, x, y)) if _is_integer(op) else opset.not_equal(x, y)
+
+
+def _less(op: Op, x: Node, y: Node) -> Node:
+    """Integers that are the same as ``float32`` are near each other: their difference decides."""
+    if not _is_integer(op):
+        return opset.less(x, y)
+    difference_is_negative = opset.less(opset.subtract(x, y), scalar(0, op.operands[0].dtype))  # type: ignore[union-attr]
+    near = opset.logical_and(opset.equal(x, y), difference_is_negative)
+    return opset.logical_or(opset.less(x, y), near)
+
+
+def _greater(op: Op, x: Node, y: Node) -> Node:
+    return _less(op, y, x)
+
+
+def _less_equal(op: Op, x: Node, y: Node) -> Node:
+    return opset.logical_not(_less(op, y, x)) if _is_integer(op) else opset.less_equal(x, y)
+
+
+def _greater_equal(op: Op, x: Node, y: Node) -> Node:
+    return opset.logical_not(_less(op, x, y)) if _is_integer(op) else opset.greater_equal(x, y)
+
+
+def _bits_or_logic(bits: str, logic: str) -> Converter:
+    """The bits of a bool are its truth."""
+
+    def convert(op: Op, *operands: Node) -> Node:
+        return getattr(opset, logic if op.results[0].dtype == "bool" else bits)(*operands)
+
+    return convert
+
+
+def _read_dtypes_differ(call: Call) -> bool:
+    return str(call.args[0].ty.dtype) != str(call.args[1].ty.dtype)
+
+
+_LOGIC = (dtypes(BOOL, "OpenVINO's logic is of bool"),)
+_BITS = (dtypes(INT | BYTE | BOOL), same_dtype)
+_COMPARED = (
+    dtypes(FLOAT | INT | BYTE | BOOL),
+    unless(_read_dtypes_differ, "operands are of two dtypes; OpenVINO takes one"),
+)
+_32_BITS = (dtypes(frozenset({"int32"}), "OpenVINO shifts within 32 bits"),)
+_FLOATS = (dtypes(FLOAT),)
+
+
+def _where(_op: Op, condition: Node, x: Node, y: Node) -> Node:
+    return opset.select(condition, x, y)
+
+
+def _choices_differ(call: Call) -> bool:
+    return str(call.args[1].ty.dtype) != str(call.args[2].ty.dtype)
+
+
+TABLE: Table = {
+    "relax.equal": Entry(_equal, _COMPARED, (2,)),
+    "relax.not_equal": Entry(_not_equal, _COMPARED, (2,)),
+    "relax.less": Entry(_less, _COMPARED, (2,)),
+    "relax.less_equal": Entry(_less_equal, _COMPARED, (2,)),
+    "relax.greater": Entry(_greater, _COMPARED, (2,)),
+    "relax.greater_equal": Entry(_greater_equal, _COMPARED, (2,)),
+    "relax.logical_and": Entry(same("logical_and"), _LOGIC, (2,)),
+    "relax.logical_or": Entry(same("logical_or"), _LOGIC, (2,)),
+    "relax.logical_xor": Entry(same("logical_xor"), _LOGIC, (2,)),
+    "relax.logical_not": Entry(same("logical_not"), _LOGIC),
+    "relax.bitwise_and": Entry(_bits_or_logic("bitwise_and", "logical_and"), _BITS, (2,)),
+    "relax.bitwise_or": Entry(_bits_or_logic("bitwise_or", "logical_or"), _BITS, (2,)),
+    "relax.bitwise_xor": Entry(_bits_or_logic("bitwise_xor", "logical_xor"), _BITS, (2,)),
+    "relax.bitwise_not": Entry(_bits_or_logic("bitwise_not", "logical_not"), _BITS),
+    "relax.left_shift": Entry(same("bitwise_left_shift"), _32_BITS, (2,)),
+    "relax.right_shift": Entry(same("bitwise_right_shift"), _32_BITS, (2,)),
+    "relax.isnan": Entry(same("is_nan"), _FLOATS),
+    "relax.isinf": Entry(same("is_inf"), _FLOATS),
+    "relax.isfinite": Entry(same("is_finite"), _FLOATS),
+    "relax.where": Entry(
+        _where,
+        (
+            dtypes(BOOL, "OpenVINO's condition is bool", operand=0),
+            dtypes(ANY),
+            unless(_choices_differ, "the choices are of two dtypes; OpenVINO takes one"),
+        ),
+        (3,),
+    ),
+}

@@ -1,0 +1,144 @@
+"""Reductions, sums along an axis, searches, sorting."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tvm_byoc_kit.backends.openvino.opset import element_type, integers, opset
+from tvm_byoc_kit.backends.openvino.ops.table import Entry
+from tvm_byoc_kit.backends.openvino.predicates import ANY, BYTE, FLOAT, INT, dims, dtypes, unless
+
+if TYPE_CHECKING:
+    from tvm.relax import Call
+
+    from tvm_byoc_kit.backends.openvino.opset import Node
+    from tvm_byoc_kit.backends.openvino.ops.table import Converter, Table
+    from tvm_byoc_kit.graph import Op, Value
+
+__all__ = ["TABLE"]
+
+
+def _rank(op: Op) -> int:
+    data: Value = op.operands[0]  # type: ignore[assignment]
+    return len(data.shape)
+
+
+def _axes(op: Op) -> Node:
+    axes = op.attrs["axis"]
+    rank = _rank(op)
+    return integers(range(rank) if axes is None else sorted(axis % rank for axis in axes))
+
+
+def _reduced(name: str) -> Converter:
+    def convert(op: Op, x: Node) -> Node:
+        return getattr(opset, name)(x, _axes(op), op.attrs["keepdims"])
+
+    return convert
+
+
+def _variance(op: Op, x: Node) -> Node:
+    axes = _axes(op)
+    deviation = opset.subtract(x, opset.reduce_mean(x, axes, keep_dims=True))
+    return opset.reduce_mean(opset.multiply(deviation, deviation), axes, op.attrs["keepdims"])
+
+
+def _deviation(op: Op, x: Node) -> Node:
+    return opset.sqrt(_variance(op, x))
+
+
+def _flat(x: Node) -> Node:
+    return opset.reshape(x, integers([-1]), special_zero=False)
+
+
+def _cumulative_sum(op: Op, x: Node) -> Node:
+    axis = op.attrs["axis"]
+    x, axis = (_flat(x), 0) if axis is None else (x, axis % _rank(op))
+    x = opset.convert(x, element_type(op.results[0].dtype))
+    return opset.cum_sum(x, integers(axis), exclusive=bool(op.attrs["exclusive"]))
+
+
+def _top(x: Node, count: int, axis: int, mode: str) -> tuple[Node, Node]:
+    """Values and ``int64`` places of the first `count`, sorted; of equal ones the first counts."""
+    found = opset.topk(x, integers(count), axis, mode, "value", "i64", stable=True)
+    return found.output(0), found.output(1)
+
+
+def _extreme_place(mode: str) -> Converter:
+    def convert(op: Op, x: Node) -> Node:
+        axis, keep = op.attrs["axis"], op.attrs["keepdims"]
+        if axis is not None:
+            _, places = _top(x, 1, axis % _rank(op), mode)
+            return places if keep else opset.squeeze(places, integers([axis % _rank(op)]))
+        _, places = _top(_flat(x), 1, 0, mode)
+        shape = [1] * _rank(op) if keep else []
+        return opset.reshape(places, integers(shape), special_zero=False)
+
+    return convert
+
+
+def _top_k(op: Op, x: Node) -> list[Node]:
+    axis = op.attrs["axis"] % _rank(op)
+    count = op.attrs["k"] if op.attrs["k"] >= 1 else _size(op, axis)
+    values, places = _top(x, count, axis, "max" if op.attrs["largest"] else "min")
+    kind = op.attrs["ret_type"]
+    chosen = {"both": [values, places], "values": [values], "indices": [places]}[kind]
+    if kind != "values":
+        chosen[-1] = opset.convert(chosen[-1], element_type(op.results[-1].dtype))
+    return chosen
+
+
+def _size(op: Op, axis: int) -> int:
+    data: Value = op.operands[0]  # type: ignore[assignment]
+    return int(data.shape[axis])
+
+
+def _sorted(op: Op, x: Node) -> tuple[Node, Node]:
+    axis = op.attrs["axis"] % _rank(op)
+    return _top(x, _size(op, axis), axis, "max" if op.attrs["descending"] else "min")
+
+
+def _sort(op: Op, x: Node) -> Node:
+    return _sorted(op, x)[0]
+
+
+def _argsort(op: Op, x: Node) -> Node:
+    return opset.convert(_sorted(op, x)[1], element_type(op.results[0].dtype))
+
+
+def _reduces_nothing(call: Call) -> bool:
+    return call.attrs.axis is not None and len(call.attrs.axis) == 0
+
+
+def _has_symbolic_axis(call: Call) -> bool:
+    return dims(call.args[0])[int(call.attrs.axis)] is None
+
+
+def _takes_all_of_symbolic_axis(call: Call) -> bool:
+    return int(call.attrs.k) < 1 and _has_symbolic_axis(call)
+
+
+_REDUCED = (
+    dtypes(FLOAT, "OpenVINO reduces integers as float32"),
+    unless(_reduces_nothing, "reduces no axis"),
+)
+_ORDERED = dtypes(FLOAT | INT | BYTE)
+_SORTED = (_ORDERED, unless(_has_symbolic_axis, "the size of the sorted axis is symbolic"))
+
+TABLE: Table = {
+    "relax.sum": Entry(_reduced("reduce_sum"), _REDUCED),
+    "relax.mean": Entry(_reduced("reduce_mean"), _REDUCED),
+    "relax.prod": Entry(_reduced("reduce_prod"), _REDUCED),
+    "relax.max": Entry(_reduced("reduce_max"), _REDUCED),
+    "relax.min": Entry(_reduced("reduce_min"), _REDUCED),
+    "relax.variance": Entry(_variance, _REDUCED),
+    "relax.std": Entry(_deviation, _REDUCED),
+    "relax.cumsum": Entry(_cumulative_sum, (dtypes(ANY - BYTE),)),
+    "relax.argmax": Entry(_extreme_place("max"), (_ORDERED,)),
+    "relax.argmin": Entry(_extreme_place("min"), (_ORDERED,)),
+    "relax.topk": Entry(
+        _top_k,
+        (_ORDERED, unless(_takes_all_of_symbolic_axis, "takes all of an axis of symbolic size")),
+    ),
+    "relax.sort": Entry(_sort, _SORTED),
+    "relax.argsort": Entry(_argsort, _SORTED),
+}
