@@ -28,10 +28,14 @@ if TYPE_CHECKING:
         OptionError,
         PluginError,
     )
+    from tvm_byoc_kit.graph import Graph, read_graph
     from tvm_byoc_kit.model import ImportedModel, load_model
     from tvm_byoc_kit.partitioning import Partition, partition
+    from tvm_byoc_kit.pattern_table import Pattern
+    from tvm_byoc_kit.payload import Payload
     from tvm_byoc_kit.preparation import prepare
     from tvm_byoc_kit.prepare_report import PassReport, PrepareReport
+    from tvm_byoc_kit.registration import register_backend
     from tvm_byoc_kit.runtime import Executable, load
     from tvm_byoc_kit.signature import TensorSpec
     from tvm_byoc_kit.verification import Tolerance, Verification, verify
@@ -54,10 +58,14 @@ _HOMES = {
         "OptionError",
         "PluginError",
     ),
+    "graph": ("Graph", "read_graph"),
     "model": ("ImportedModel", "load_model"),
     "partitioning": ("Partition", "partition"),
+    "pattern_table": ("Pattern",),
+    "payload": ("Payload",),
     "preparation": ("prepare",),
     "prepare_report": ("PassReport", "PrepareReport"),
+    "registration": ("register_backend",),
     "runtime": ("Executable", "load"),
     "signature": ("TensorSpec",),
     "verification": ("Tolerance", "Verification", "verify"),
@@ -72,6 +80,7 @@ __all__ = [
     "Coverage",
     "ExampleNPUOptions",
     "Executable",
+    "Graph",
     "ImportedModel",
     "InputError",
     "Manifest",
@@ -79,6 +88,8 @@ __all__ = [
     "OptionError",
     "Partition",
     "PassReport",
+    "Pattern",
+    "Payload",
     "PluginError",
     "PrepareReport",
     "Status",
@@ -94,7 +105,9 @@ __all__ = [
     "partition",
     "prepare",
     "probe",
+    "read_graph",
     "read_manifest",
+    "register_backend",
     "verify",
 ]
 

@@ -96,7 +96,7 @@ _PACKAGES: Mapping[str, _Package] = {
         ("tensorrt", "tensorrt-cu13", "tensorrt-cu12", "tensorrt-cu11"),
         _extra("tensorrt"),
     ),
-    "openvino": _Package("openvino", ("openvino",), _extra("openvino")),
+    "pillow": _Package("PIL", ("pillow",), _extra("plot")),
     # What TVM compiles CUDA source with, unless TVM_CUDA_COMPILE_MODE=nvcc.
     "cuda-bindings": _Package(
         "cuda.bindings", ("cuda-bindings",), lambda: 'pip install "cuda-bindings[all]"'

@@ -170,13 +170,15 @@ class Graph:
         return (op for call in self.calls for op in call.ops)
 
 
-def read_graph(function: Function) -> Graph:
+def read_graph(function: Function, constant_names: Mapping[Any, str] | None = None) -> Graph:
     """The region that `function` is.
 
     Parameters
     ----------
     function : tvm.relax.Function
         With the attributes ``Codegen`` and ``global_symbol``, as codegens get it.
+    constant_names : mapping of TVM's constants to str, optional
+        The names that RunCodegen gives them. None: they get names of their own.
 
     Raises
     ------
@@ -186,4 +188,4 @@ def read_graph(function: Function) -> Graph:
     """
     from tvm_byoc_kit.region_reader import RegionReader
 
-    return RegionReader(function).read()
+    return RegionReader(function, constant_names).read()

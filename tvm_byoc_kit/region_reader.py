@@ -15,7 +15,7 @@ from tvm_byoc_kit.graph import Call, Graph, Op, Operand, Shape, Value
 from tvm_byoc_kit.rewriting import array_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
     import numpy as np
 
@@ -32,10 +32,12 @@ class RegionReader:
     Parameters
     ----------
     function : tvm.relax.Function
+    constant_names : mapping of TVM's constants to str, optional
     """
 
-    def __init__(self, function: Any) -> None:
+    def __init__(self, function: Any, constant_names: Mapping[Any, str] | None) -> None:
         self._function = function
+        self._constant_names = constant_names or {}
         self._name = _attr(function, "global_symbol")
         self._where = f"region `{self._name}`"
         self._names: set[str] = set()
@@ -124,7 +126,7 @@ class RegionReader:
             if data is None:  # a dtype that NumPy lacks: TVM's own conversion copies
                 data = expr.value.numpy()
             data.flags.writeable = False
-            name = f"constant_{len(self._constants)}"
+            name = str(self._constant_names.get(expr, f"constant_{len(self._constants)}"))
             value = self.new_value(name, tuple(map(int, shape)), dtype, data=data)
             self._constants.append(value)
             self._values[expr] = (value,)

@@ -1,0 +1,154 @@
+"""The global functions through which TVM reaches a backend that is written in Python.
+
+``relax.ext.<name>`` is what RunCodegen calls with the regions, and ``byoc.runtime.<name>`` what a
+payload module (``csrc/core/payload.cc``) asks for its executor.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+from tvm_byoc_kit.backend import get_backend
+from tvm_byoc_kit.errors import BackendUnavailable, OptionError
+from tvm_byoc_kit.graph import read_graph
+from tvm_byoc_kit.payload import Payload, missing_remedy
+
+if TYPE_CHECKING:
+    from tvm_byoc_kit.backend import Backend
+
+__all__ = ["provide", "provide_runtime"]
+
+# The backends whose functions are registered. The functions look their backend up here, so that
+# one may take another's place.
+_PROVIDED: dict[str, Backend] = {}
+_LOCK = threading.Lock()
+
+
+def provide(backend: Backend) -> None:
+    """Register the global functions of a backend in Python, unless that has been done.
+
+    ``byoc.runtime.<name>`` that is there already, of an executor in C++, is left alone.
+
+    Raises
+    ------
+    OptionError
+        When TVM or a plugin has registered ``relax.ext.<name>``.
+    """
+    import tvm_ffi
+
+    with _LOCK:
+        known = backend.name in _PROVIDED
+        if not known:
+            _check_free(backend, tvm_ffi)
+        _PROVIDED[backend.name] = backend
+        for name, function in _functions(backend).items():
+            if tvm_ffi.get_global_func(name, allow_missing=True) is None:
+                tvm_ffi.register_global_func(name, function)
+
+
+def provide_runtime(name: str, package: str) -> None:
+    """Register the global functions of the backend called `name`; payload modules ask for it.
+
+    Raises
+    ------
+    BackendUnavailable
+        When there is no such backend here, or it cannot run.
+    """
+    try:
+        backend = get_backend(name)
+    except OptionError as error:
+        raise BackendUnavailable(name, "runtime", str(error), missing_remedy(package)) from error
+    backend.require("runtime")
+
+
+def _functions(backend: Backend) -> dict[str, Callable[..., Any]]:
+    functions: dict[str, Callable[..., Any]] = {}
+    if backend.codegen is not None:
+        functions[f"relax.ext.{backend.name}"] = functools.partial(_compile, backend.name)
+    if backend.runtime is not None:
+        functions[f"byoc.runtime.{backend.name}"] = functools.partial(_make, backend.name)
+    return functions
+
+
+def _check_free(backend: Backend, tvm_ffi: Any) -> None:
+    name = f"relax.ext.{backend.name}"
+    if backend.codegen is None or tvm_ffi.get_global_func(name, allow_missing=True) is None:
+        return
+    raise OptionError(
+        f"backend '{backend.name}' of module '{backend.codegen.__module__}' has a codegen, but "
+        f"{name} is registered already, by TVM or a plugin; choose another name"
+    )
+
+
+def _compile(
+    name: str,
+    functions: Sequence[Any],
+    options: Mapping[str, Any] | None,
+    constant_names: Mapping[Any, str],
+) -> list[Any]:
+    """One payload module for each region."""
+    import tvm_ffi
+
+    backend = _PROVIDED[name]
+    codegen = cast("Callable[..., object]", backend.codegen)
+    create = tvm_ffi.get_global_func("byoc.payload.create")
+    given = _plain(options or {})
+    chosen = backend.make_options(given) if backend.options is not None else given
+    modules = []
+    for function in functions:
+        graph = read_graph(function, constant_names)
+        payload = _payload(name, graph.name, codegen(graph, dict(chosen)))
+        names = [value.name for value in payload.constants]
+        modules.append(create(name, backend.package, graph.name, payload.data, names))
+    return modules
+
+
+def _payload(backend: str, region: str, made: object) -> Payload:
+    payload = made if isinstance(made, Payload) else Payload(cast("bytes", made))
+    if isinstance(payload.data, (bytearray, memoryview)):
+        payload = Payload(bytes(payload.data), payload.constants)
+    if not isinstance(payload.data, bytes):
+        raise TypeError(
+            f"the codegen of backend '{backend}' gave a {type(payload.data).__name__} for "
+            f"region '{region}'; expected bytes, or a Payload"
+        )
+    return payload
+
+
+def _make(name: str, payload: bytes, constants: Sequence[Any]) -> Callable[..., None]:
+    """The executor of one region."""
+    from tvm_ffi import Function
+
+    make = cast("Callable[..., object]", _PROVIDED[name].runtime)
+    executor = make(payload, tuple(constants))
+    if not callable(executor):
+        raise TypeError(
+            f"the runtime of backend '{name}' gave a {type(executor).__name__}; expected a "
+            "callable, the executor"
+        )
+    if isinstance(executor, Function):
+        return executor  # type: ignore[no-any-return]
+
+    def call(*tensors: Any) -> None:
+        result = executor(*tensors)
+        if result is not None:
+            raise TypeError(
+                f"the executor of backend '{name}' returned a {type(result).__name__}; it must "
+                "write its results into its last arguments and return None"
+            )
+
+    return call
+
+
+def _plain(value: Any) -> Any:
+    """Options as they were before TVM held them."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, Sequence) and not isinstance(value, bytes):
+        return tuple(map(_plain, value))
+    return value
