@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tvm_byoc_kit.availability import Status, probe
     from tvm_byoc_kit.backend import Backend, get_backend, list_backends
     from tvm_byoc_kit.backends.example_npu import ExampleNPUOptions
+    from tvm_byoc_kit.benchmarking import BenchReport, BenchSide, Spread, bench
     from tvm_byoc_kit.building import build, compile  # noqa: A004
     from tvm_byoc_kit.coverage import Coverage
     from tvm_byoc_kit.errors import (
@@ -47,6 +48,7 @@ _HOMES = {
     "availability": ("Status", "probe"),
     "backend": ("Backend", "get_backend", "list_backends"),
     "backends.example_npu": ("ExampleNPUOptions",),
+    "benchmarking": ("BenchReport", "BenchSide", "Spread", "bench"),
     "building": ("build", "compile"),
     "coverage": ("Coverage",),
     "errors": (
@@ -76,6 +78,8 @@ __all__ = [
     "ArtifactError",
     "Backend",
     "BackendUnavailable",
+    "BenchReport",
+    "BenchSide",
     "ByocError",
     "Coverage",
     "ExampleNPUOptions",
@@ -92,10 +96,12 @@ __all__ = [
     "Payload",
     "PluginError",
     "PrepareReport",
+    "Spread",
     "Status",
     "TensorSpec",
     "Tolerance",
     "Verification",
+    "bench",
     "build",
     "compile",
     "get_backend",
