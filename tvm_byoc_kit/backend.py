@@ -187,7 +187,7 @@ def _with_core_plugin(requires: Mapping[Step, tuple[str, ...]]) -> dict[Step, tu
     return {"partition": ("tvm",), **requires, "codegen": tuple(dict.fromkeys(codegen))}
 
 
-_BUILTIN = ("example_npu", "tensorrt", "cutlass", "cublas", "cudnn", "cuda", "llvm")
+_BUILTIN = ("example_npu", "openvino", "tensorrt", "cutlass", "cublas", "cudnn", "cuda", "llvm")
 
 
 def _installed() -> dict[str, EntryPoint]:
