@@ -119,15 +119,17 @@ class Conversion:
         An input that is an output as well gets no port, but a copy by the executor: OpenVINO does
         not write such an output into the tensor it is given, and corrupts the input instead.
         """
-        position = {value.name: number for number, value in enumerate(self._graph.inputs)}
+        position = {node.get_friendly_name(): n for n, node in enumerate(self._parameters)}
         results = []
         self.outputs: list[int] = []
         self.copies: list[tuple[int, int]] = []
         for number, value in enumerate(self._graph.outputs, len(self._graph.inputs)):
-            if value.name in position:
-                self.copies.append((position[value.name], number))
+            tensor = self._tensor(value)
+            source = position.get(tensor.get_node().get_friendly_name())
+            if source is not None:
+                self.copies.append((source, number))
                 continue
-            results.append(opset.result(self._tensor(value)))
+            results.append(opset.result(tensor))
             self.outputs.append(number)
         return results
 

@@ -24,10 +24,7 @@ def _value(op: Op, number: int) -> Value:
 
 
 def _take(op: Op, x: Node, indices: Node) -> Node:
-    axis = op.attrs["axis"]
-    if axis is None:
-        x, axis = opset.reshape(x, integers([-1]), special_zero=False), 0
-    axis %= len(_value(op, 0).shape) if op.attrs["axis"] is not None else 1
+    axis = (op.attrs["axis"] or 0) % len(_value(op, 0).shape)  # None: data of one axis
     if op.attrs["mode"] == "clip":
         indices = _clipped(op, x, indices, axis)
     return opset.gather(x, indices, integers(axis))

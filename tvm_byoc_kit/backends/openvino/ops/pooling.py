@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tvm_byoc_kit.backends.openvino.opset import integers, opset
@@ -85,32 +86,57 @@ def _adaptive(op: Op, x: Node) -> Node:
     return _result(op, opset.adaptive_avg_pool(x, integers(sizes)))
 
 
+@dataclass(frozen=True)
+class _Windows:
+    """The windows along one axis of the image, whose size is None when it is symbolic."""
+
+    size: int | None
+    window: int
+    stride: int
+    before: int
+    after: int
+
+    @property
+    def last_starts_beyond(self) -> bool:
+        """Whether the last window, rounded up, starts behind the data, or may."""
+        if self.size is None:
+            return self.stride > self.window - self.after
+        steps = -(-(self.size + self.before + self.after - self.window) // self.stride)
+        return steps * self.stride >= self.size + self.before
+
+    @property
+    def last_is_clipped(self) -> bool:
+        """Whether the last window, rounded up, ends behind the padding, or may."""
+        if self.size is None:
+            return self.stride > 1
+        return (self.size + self.before + self.after - self.window) % self.stride != 0
+
+
+def _windows(call: Call) -> list[_Windows]:
+    attrs = call.attrs
+    padding = [int(pad) for pad in attrs.padding]
+    half = len(padding) // 2
+    sizes = dict(zip(str(attrs.layout), dims(call.args[0]), strict=True))
+    each = zip(
+        spatial(str(attrs.layout)), attrs.pool_size, attrs.strides, attrs.dilation,
+        padding[:half], padding[half:], strict=True,
+    )  # fmt: skip
+    return [
+        _Windows(sizes[axis], (int(pool) - 1) * int(dilation) + 1, int(stride), before, after)
+        for axis, pool, stride, dilation, before, after in each
+    ]
+
+
 def _last_window_is_in_padding(call: Call) -> bool:
     """With ``ceil_mode``; PyTorch and OpenVINO drop such a window, Relax's types do not."""
+    return call.attrs.ceil_mode and any(axis.last_starts_beyond for axis in _windows(call))
+
+
+def _counts_clipped_padding(call: Call) -> bool:
+    """OpenVINO counts the elements of such windows otherwise than PyTorch and TVM."""
     attrs = call.attrs
-    if not attrs.ceil_mode:
-        return False
-    layout, padding = str(attrs.layout), [int(pad) for pad in attrs.padding]
-    half = len(padding) // 2
-    sizes = dict(zip(layout, dims(call.args[0]), strict=True))
-    return any(
-        _last_start_is_beyond(
-            sizes[axis], int(pool), int(stride), int(dilation), padding[i], padding[half + i]
-        )
-        for i, (axis, pool, stride, dilation) in enumerate(
-            zip(spatial(layout), attrs.pool_size, attrs.strides, attrs.dilation, strict=True)
-        )
-    )
-
-
-def _last_start_is_beyond(
-    size: int | None, pool: int, stride: int, dilation: int, before: int, after: int
-) -> bool:
-    window = (pool - 1) * dilation + 1
-    if size is None:
-        return stride > window - after
-    steps = -(-(size + before + after - window) // stride)
-    return steps * stride >= size + before
+    padded = attrs.count_include_pad and any(int(pad) for pad in attrs.padding)
+    return attrs.ceil_mode and padded and any(axis.last_is_clipped for axis in _windows(call))
 
 
 def _is_dilated(call: Call) -> bool:
@@ -133,7 +159,12 @@ TABLE: Table = {
     **{f"relax.nn.max_pool{n}d": Entry(_max_pool, _WINDOWED) for n in (1, 2, 3)},
     **{
         f"relax.nn.avg_pool{n}d": Entry(
-            _average_pool, (*_WINDOWED, unless(_is_dilated, "averages a dilated window"))
+            _average_pool,
+            (
+                *_WINDOWED,
+                unless(_is_dilated, "averages a dilated window"),
+                unless(_counts_clipped_padding, "counts the padding of a window that is cut off"),
+            ),
         )
         for n in (1, 2, 3)
     },

@@ -73,9 +73,7 @@ def _broadcast(_op: Op, x: Node, shape: Node) -> Node:
 
 
 def _concat(op: Op, members: tuple[Node, ...]) -> Node:
-    axis = op.attrs["axis"]
-    if axis is None:
-        return opset.concat([_flatten(op, member) for member in members], 0)
+    axis = op.attrs["axis"] or 0  # None: members of one axis
     return opset.concat(list(members), axis % len(op.results[0].shape))
 
 
