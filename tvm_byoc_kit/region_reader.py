@@ -249,11 +249,12 @@ class _CompositeReader:
 def _bound_symbols(arguments: dict[Any, Values]) -> Iterator[tuple[Any, str]]:
     """A composite's own symbols, as dimensions of the region that its arguments have."""
     for param, values in arguments.items():
-        declared = getattr(param.ty, "shape", None) or getattr(param.ty, "values", None) or ()
-        given = values[0].shape if values[0].dims is None else values[0].dims
-        for dim, size in zip(declared, given, strict=True):
-            if isinstance(dim, ir.Var):
-                yield dim, str(size)
+        for ty, value in zip(_flat_types(param.ty), values, strict=True):
+            declared = ty if isinstance(ty, relax.ShapeType) else ty.shape
+            given = value.shape if value.dims is None else value.dims
+            for dim, size in zip(declared.values, given, strict=True):
+                if isinstance(dim, ir.Var):
+                    yield dim, str(size)
 
 
 def _attr(function: Any, key: str) -> str:
