@@ -71,8 +71,12 @@ BACKEND = Backend(
     bind_constants=True,
     requires={
         "partition": ("tvm",),
-        "codegen": ("openvino", "plugin:core"),
-        "runtime": ("openvino", "plugin:core"),
+        "codegen": ("openvino",),
+        "runtime": ("openvino",),
     },
     options=OpenVINOOptions,
+    codegen=codegen,
+    runtime=runtime,
+    package="tvm_byoc_kit[openvino]",
+    executor_plugin="openvino",
 )

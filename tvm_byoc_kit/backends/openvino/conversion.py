@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tvm_byoc_kit.backends.openvino.memory import lent
 from tvm_byoc_kit.backends.openvino.opset import element_type, integers, opset
 from tvm_byoc_kit.backends.openvino.payload import Header, pack
 from tvm_byoc_kit.errors import ModelError, reason
@@ -161,9 +162,7 @@ class Conversion:
 
     def _tensor(self, value: Value) -> Node:
         if value.name not in self._nodes:
-            data = value.data
-            constant = opset.constant(data, shared_memory=bool(data.ndim))  # type: ignore[union-attr]
-            self._nodes[value.name] = constant.output(0)
+            self._nodes[value.name] = _constant(value.data).output(0)
         return self._nodes[value.name]
 
     # --- Symbolic shapes: nodes that compute sizes from the shapes of the inputs ---
@@ -203,6 +202,11 @@ class Conversion:
             shape = held if self._graph.inputs[number].dims is not None else opset.shape_of(held)
             self._symbols[name] = opset.gather(shape, integers(axis), integers(0))
         return self._symbols[name]
+
+
+def _constant(data: Any) -> Node:
+    """A constant on the memory of the graph's own array, which outlives the model."""
+    return opset.constant(lent(data), shared_memory=True) if data.ndim else opset.constant(data)
 
 
 _OPERATORS: dict[type, str] = {

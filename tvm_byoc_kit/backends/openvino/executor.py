@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tvm_byoc_kit.backends.openvino.memory import lent
 from tvm_byoc_kit.backends.openvino.payload import unpack
 
 if TYPE_CHECKING:
@@ -44,9 +45,7 @@ class Executor:
         self._payload = payload
         self._wrap = openvino.Tensor
         core = _core()
-        # NumPy's view of bytes is read-only, which OpenVINO's tensors do not take; nothing writes.
-        array = np.frombuffer(weights, np.uint8)
-        shared = openvino.Tensor(_writable(array), shared_memory=True)
+        shared = openvino.Tensor(lent(np.frombuffer(weights, np.uint8)), shared_memory=True)
         try:
             read = core.read_model(model, shared)
             self._compiled = core.compile_model(read, header.device, header.properties)
@@ -98,11 +97,3 @@ def _core() -> Any:
         if not _cores:
             _cores.append(openvino.Core())
         return _cores[0]
-
-
-def _writable(array: np.ndarray) -> np.ndarray:
-    """The same memory under an array that says it may be written to."""
-    import ctypes
-
-    pointer = ctypes.cast(array.ctypes.data, ctypes.POINTER(ctypes.c_uint8))
-    return np.ctypeslib.as_array(pointer, array.shape) if array.size else np.empty(0, np.uint8)
