@@ -84,6 +84,8 @@ class Backend:
         executor in C++ registers what is needed.
     package : str
         What ``pip install`` adds the backend with, for messages where it is missing.
+    executor_plugin : str
+        Of `plugin_build.BUILDABLE`: takes the place of `runtime` where it has been built.
     """
 
     name: str
@@ -101,6 +103,7 @@ class Backend:
     codegen: Callable[[Graph, dict[str, Any]], bytes | Payload] | None = None
     runtime: Callable[[bytes, tuple[Any, ...]], Callable[..., None]] | None = None
     package: str = ""
+    executor_plugin: str = ""
 
     def __post_init__(self) -> None:
         if not self.name.isidentifier():

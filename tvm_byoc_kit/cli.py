@@ -374,6 +374,27 @@ def cmake_dir() -> None:
     typer.echo(str(find()))
 
 
+@cli.command("build-plugin")
+def build_plugin(
+    name: Annotated[str, typer.Argument(help="The plugin: `openvino`.")],
+    as_json: Json = False,
+) -> None:
+    """Build a backend's executor in C++ against its library as it is installed here.
+
+    It is used from then on, by every process that starts; `TVM_BYOC_EXECUTORS=python` in the
+    environment keeps to the one in Python.
+
+    Example: `tvm-byoc build-plugin openvino`
+    """
+    from tvm_byoc_kit import plugin_build
+
+    console = make_console()
+    with progress(console, f"building {name}"):
+        library = plugin_build.build_plugin(name)
+    facts = {"plugin": name, "library": str(library), "detail": plugin_build.inspect(name).detail}
+    _show(console, as_json, facts, lambda: console.print(f"built {library}", markup=False))
+
+
 @contextmanager
 def _working(console: Console, model: Path, text: str, also: Path | None = None) -> Iterator[None]:
     """Progress, a quiet log, and TVM without torch unless a file needs torch."""

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
+from tvm_byoc_kit import plugin_build
 from tvm_byoc_kit.backend import get_backend
 from tvm_byoc_kit.errors import BackendUnavailable, OptionError
 from tvm_byoc_kit.graph import read_graph
@@ -30,7 +31,8 @@ _LOCK = threading.Lock()
 def provide(backend: Backend) -> None:
     """Register the global functions of a backend in Python, unless that has been done.
 
-    ``byoc.runtime.<name>`` that is there already, of an executor in C++, is left alone.
+    ``byoc.runtime.<name>`` that is there already, of an executor in C++, is left alone; where the
+    backend has a plugin for that and it was built, it is loaded first.
 
     Raises
     ------
@@ -44,6 +46,8 @@ def provide(backend: Backend) -> None:
         if not known:
             _check_free(backend, tvm_ffi)
         _PROVIDED[backend.name] = backend
+        if backend.executor_plugin and not known:
+            plugin_build.load(backend.executor_plugin)
         for name, function in _functions(backend).items():
             if tvm_ffi.get_global_func(name, allow_missing=True) is None:
                 tvm_ffi.register_global_func(name, function)
