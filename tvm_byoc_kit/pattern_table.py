@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tvm_byoc_kit.errors import OptionError
 
 if TYPE_CHECKING:
-    from tvm.relax import Call
+    from tvm.relax import Call, Var
     from tvm.relax.dpl import DFPattern
     from tvm.relax.transform import FusionPattern, PatternCheckContext
 
@@ -116,10 +116,7 @@ def _make_check(name: str, pattern: Pattern) -> Callable[[PatternCheckContext], 
         return None
 
     def check(context: PatternCheckContext) -> bool:
-        from tvm.relax import Call
-
-        bound = context.matched_bindings.values()
-        reason = refusal(tuple(value for value in bound if isinstance(value, Call)))
+        reason = refusal(_in_order(context.matched_bindings))
         if reason is not None and not isinstance(reason, str):
             raise OptionError(
                 f"the predicate of pattern '{name}' gave {reason!r}; it must give None for what "
@@ -128,3 +125,20 @@ def _make_check(name: str, pattern: Pattern) -> Callable[[PatternCheckContext], 
         return reason is None
 
     return check
+
+
+def _in_order(bindings: Mapping[Var, Any]) -> tuple[Call, ...]:
+    """The calls among matched bindings, each after those whose results it takes."""
+    from tvm import relax
+
+    found: dict[Var, Any] = {}
+
+    def visit(var: Var) -> None:
+        if var in bindings and var not in found:
+            for operand in relax.analysis.free_vars(bindings[var]):
+                visit(operand)
+            found[var] = bindings[var]
+
+    for var in bindings:
+        visit(var)
+    return tuple(value for value in found.values() if isinstance(value, relax.Call))
