@@ -62,7 +62,7 @@ def provide_runtime(name: str, package: str) -> None:
         When there is no such backend here, or it cannot run.
     """
     try:
-        backend = get_backend(name)
+        backend = _PROVIDED.get(name) or get_backend(name)
     except OptionError as error:
         raise BackendUnavailable(name, "runtime", str(error), missing_remedy(package)) from error
     backend.require("runtime")
