@@ -13,6 +13,7 @@ from tvm_byoc_kit.backends.openvino.ops import (
     logic,
     normalization,
     pooling,
+    quantization,
     reduction,
     shape,
 )
@@ -22,7 +23,7 @@ __all__ = ["TABLE", "Entry", "Table"]
 
 _KINDS = (
     convolution, linear, elementwise, activation, logic, reduction,
-    shape, indexing, creation, normalization, pooling, image,
+    shape, indexing, creation, normalization, pooling, quantization, image,
 )  # fmt: skip
 
 TABLE: Table = {name: entry for kind in _KINDS for name, entry in kind.TABLE.items()}
