@@ -92,7 +92,14 @@ class Plugin:
 PLUGINS: Mapping[str, Plugin] = {
     plugin.name: plugin
     for plugin in (
-        Plugin("core", ("byoc.payload.create", "ffi.Module.load_from_bytes.byoc_payload")),
+        Plugin(
+            "core",
+            (
+                "byoc.payload.create",
+                "byoc.payload.viewed",
+                "ffi.Module.load_from_bytes.byoc_payload",
+            ),
+        ),
         Plugin(
             "example_npu",
             (

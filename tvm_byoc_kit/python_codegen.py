@@ -48,7 +48,7 @@ def provide(backend: Backend) -> None:
         _PROVIDED[backend.name] = backend
         if backend.executor_plugin and not known:
             plugin_build.load(backend.executor_plugin)
-        for name, function in _functions(backend).items():
+        for name, function in _functions(backend, tvm_ffi).items():
             if tvm_ffi.get_global_func(name, allow_missing=True) is None:
                 tvm_ffi.register_global_func(name, function)
 
@@ -68,12 +68,13 @@ def provide_runtime(name: str, package: str) -> None:
     backend.require("runtime")
 
 
-def _functions(backend: Backend) -> dict[str, Callable[..., Any]]:
+def _functions(backend: Backend, tvm_ffi: Any) -> dict[str, Callable[..., Any]]:
     functions: dict[str, Callable[..., Any]] = {}
     if backend.codegen is not None:
         functions[f"relax.ext.{backend.name}"] = functools.partial(_compile, backend.name)
-    if backend.runtime is not None:
-        functions[f"byoc.runtime.{backend.name}"] = functools.partial(_make, backend.name)
+    viewed = tvm_ffi.get_global_func("byoc.payload.viewed", allow_missing=True)
+    if backend.runtime is not None and viewed is not None:  # else nothing can ask for it yet
+        functions[f"byoc.runtime.{backend.name}"] = viewed(functools.partial(_make, backend.name))
     return functions
 
 
@@ -122,12 +123,13 @@ def _payload(backend: str, region: str, made: object) -> Payload:
     return payload
 
 
-def _make(name: str, payload: bytes, constants: Sequence[Any]) -> Callable[..., None]:
-    """The executor of one region."""
+def _make(name: str, payload: Any, constants: Sequence[Any]) -> Callable[..., None]:
+    """The executor of one region; `payload` is a tensor over the module's own bytes."""
+    import numpy as np
     from tvm_ffi import Function
 
     make = cast("Callable[..., object]", _PROVIDED[name].runtime)
-    executor = make(payload, tuple(constants))
+    executor = make(np.from_dlpack(payload).tobytes(), tuple(constants))
     if not callable(executor):
         raise TypeError(
             f"the runtime of backend '{name}' gave a {type(executor).__name__}; expected a "

@@ -130,6 +130,34 @@ class Reader {
   std::string_view rest_;
 };
 
+/*! \brief A vector of bytes over the memory of `bytes`, which it keeps alive. */
+ffi::Tensor View(const ffi::Bytes& bytes) {
+  struct Owner {
+    ffi::Bytes bytes;
+    int64_t size;
+    DLManagedTensor managed;
+  };
+  auto* owner = new Owner{bytes, static_cast<int64_t>(bytes.size()), {}};
+  owner->managed.dl_tensor.data = const_cast<char*>(owner->bytes.data());
+  owner->managed.dl_tensor.device = {kDLCPU, 0};
+  owner->managed.dl_tensor.ndim = 1;
+  owner->managed.dl_tensor.dtype = {kDLUInt, 8, 1};
+  owner->managed.dl_tensor.shape = &owner->size;
+  owner->managed.manager_ctx = owner;
+  owner->managed.deleter = [](DLManagedTensor* self) {
+    delete static_cast<Owner*>(self->manager_ctx);
+  };
+  return ffi::Tensor::FromDLPack(&owner->managed);
+}
+
+/*! \brief A maker of executors from one that takes the payload as a tensor. */
+ffi::Function Viewed(ffi::Function make) {
+  return ffi::Function::FromTyped(
+      [make](ffi::Bytes payload, ffi::Array<ffi::Tensor> constants) -> ffi::Any {
+        return make(View(payload), constants);
+      });
+}
+
 /*! \brief A region of a backend whose compiled form is bytes. */
 class PayloadModule : public ffi::ModuleObj {
  public:
@@ -243,6 +271,7 @@ class PayloadModule : public ffi::ModuleObj {
 TVM_FFI_STATIC_INIT_BLOCK() {
   ffi::reflection::GlobalDef()
       .def("byoc.payload.create", PayloadModule::Create)
+      .def("byoc.payload.viewed", Viewed)
       .def("ffi.Module.load_from_bytes.byoc_payload", PayloadModule::LoadFromBytes);
 }
 
