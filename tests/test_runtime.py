@@ -270,6 +270,41 @@ def test_dtypes_come_out_as_they_went_in(make_module: Any, dtype: str) -> None:
     np.testing.assert_array_equal(got, x.T)
 
 
+def fixed(make_module: Any) -> byoc.Executable:
+    """Of fixed shape: gives its input back, and the double of it."""
+    module = make_module({"x": ((2, 3), "float32")}, lambda x: (x, relax.op.add(x, x)))
+    return byoc.compile(module, "llvm")
+
+
+def test_results_stay_when_inputs_of_fixed_shape_are_given_again(make_module: Any) -> None:
+    exe = fixed(make_module)
+    first = np.arange(6, dtype=np.float32).reshape(2, 3)
+    results = [exe.run({"x": first + number}) for number in range(3)]
+    for number, (same, double) in enumerate(map(dict.values, results)):
+        np.testing.assert_array_equal(same, first + number)
+        np.testing.assert_array_equal(double, 2 * (first + number))
+
+
+@pytest.mark.parametrize("dtype", ["float64", ">f4"])
+def test_what_does_not_fit_is_refused_after_calls_that_fit(make_module: Any, dtype: str) -> None:
+    exe = fixed(make_module)
+    x = np.ones((2, 3), np.float32)
+    exe.run({"x": x})
+    for wrong in ({"x": x.astype(dtype)}, {"x": x[:1]}, {"y": x}, {"x": x, "y": x}, {}):
+        with pytest.raises(InputError):
+            exe.run(wrong)
+    np.testing.assert_array_equal(exe.run({"x": x})["output_0"], x)
+
+
+def test_inputs_of_fixed_shape_may_have_any_strides(make_module: Any) -> None:
+    exe = fixed(make_module)
+    plain = np.arange(12, dtype=np.float32).reshape(3, 4)
+    for view in (plain.T[:2], plain[::-1, ::-1][:2, :3], np.asfortranarray(plain[:2, :3])):
+        np.testing.assert_array_equal(exe.run({"x": view})["output_1"], 2 * view)
+        tensor = torch.from_numpy(view.copy())
+        np.testing.assert_array_equal(exe.run({"x": tensor})["output_0"], view)
+
+
 def test_bfloat16_is_taken_and_given_as_ml_dtypes_has_it(make_module: Any) -> None:
     exe = byoc.compile(make_module({"x": ((3,), "bfloat16")}, relax.op.nn.relu), "llvm")
     x = np.array([-1, 0.5, 2], ml_dtypes.bfloat16)

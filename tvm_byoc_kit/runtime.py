@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tvm_byoc_kit.artifact import Manifest, open_library, read_manifest, write_artifact
@@ -17,6 +18,7 @@ from tvm_byoc_kit.errors import (
     reason,
 )
 from tvm_byoc_kit.signature import evaluate
+from tvm_byoc_kit.staging import Staging, aligned_copy, is_shared
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,6 +29,15 @@ if TYPE_CHECKING:
     from tvm_byoc_kit.signature import TensorSpec
 
 __all__ = ["Executable", "checked_inputs", "load"]
+
+
+@dataclass(frozen=True)
+class _Thread:
+    """What a thread that runs an Executable has for itself."""
+
+    vm: Any
+    call: Any
+    staging: Staging | None
 
 
 class Executable:
@@ -76,16 +87,27 @@ class Executable:
         ModelError
             When TVM cannot start the model, for instance with a weight that has no elements.
         """
-        if not hasattr(self._threads, "vm"):
-            from tvm.runtime.vm import VirtualMachine
+        return self._this_thread().vm
 
-            self._check_device()
-            device = _device(self.manifest.target)
-            try:
-                self._threads.vm = VirtualMachine(self._built, device)
-            except Exception as error:  # whatever TVM and the regions' runtimes raise
-                raise ModelError(f"TVM cannot start the model: {reason(error)}") from error
-        return self._threads.vm
+    def _this_thread(self) -> _Thread:
+        thread: _Thread | None = getattr(self._threads, "own", None)
+        if thread is None:
+            thread = self._threads.own = self._start()
+        return thread
+
+    def _start(self) -> _Thread:
+        from tvm.runtime.vm import VirtualMachine
+
+        self._check_device()
+        device = _device(self.manifest.target)
+        try:
+            vm = VirtualMachine(self._built, device)
+        except Exception as error:  # whatever TVM and the regions' runtimes raise
+            raise ModelError(f"TVM cannot start the model: {reason(error)}") from error
+        staging = None
+        if not self._on_gpu and Staging.fits(self.inputs):
+            staging = Staging(self.inputs)
+        return _Thread(vm, vm[self.manifest.entry], staging)
 
     def run(self, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
         """Run once.
@@ -109,16 +131,17 @@ class Executable:
         ModelError
             When the model itself fails, for instance a reshape that does not fit.
         """
-        arrays = checked_inputs(self.inputs, inputs)
-        call = self.vm[self.manifest.entry]
-        tensors = [self._on_device(array) for array in arrays]
+        thread = self._this_thread()
+        tensors = thread.staging.fill(inputs) if thread.staging and type(inputs) is dict else None
+        if tensors is None:
+            tensors = [self._on_device(array) for array in checked_inputs(self.inputs, inputs)]
         try:
-            flat = _flatten(call(*tensors))
+            flat = _flatten(thread.call(*tensors))
         except Exception as error:  # whatever TVM and the regions' runtimes raise
             raise ModelError(f"the model failed while it ran: {reason(error)}") from error
         return {
             spec.name: self._as_array(spec, value)
-            for spec, value in zip(self.outputs, flat, strict=True)
+            for spec, value in zip(self.manifest.outputs, flat, strict=True)
         }
 
     def __call__(self, *inputs: Any) -> Any:
@@ -148,8 +171,8 @@ class Executable:
         write_artifact(path, self.manifest, self._built.export_library)
 
     def _on_device(self, array: np.ndarray) -> Any:
-        if array.dtype.kind in _SHARED_KINDS and not self._on_gpu:
-            return _aligned_copy(array)
+        if is_shared(array.dtype.name) and not self._on_gpu:
+            return aligned_copy(array)
         import tvm
 
         return tvm.runtime.tensor(array, _device(self.manifest.target))
@@ -158,7 +181,7 @@ class Executable:
         """A copy, for the tensor may be one of the weights."""
         import numpy as np
 
-        if self._on_gpu or not spec.dtype.startswith(_NUMPY_DTYPES):
+        if self._on_gpu or not is_shared(spec.dtype):
             array: np.ndarray = value.numpy()
             return array
         return np.array(np.from_dlpack(value))
@@ -215,25 +238,6 @@ def checked_inputs(specs: Sequence[TensorSpec], inputs: Mapping[str, Any]) -> li
     arrays = [_as_numpy(spec, inputs[spec.name]) for spec in specs]
     _check_arrays(specs, arrays)
     return arrays
-
-
-# What NumPy and TVM hand to each other through DLPack, five times faster than `tvm.runtime.tensor`
-# and `Tensor.numpy` copy it: NumPy's own numbers. The other dtypes are those of ml_dtypes.
-_SHARED_KINDS = "biuf"
-_NUMPY_DTYPES = ("bool", "int", "uint", "float16", "float32", "float64")
-_ALIGNMENT = 64  # bytes: compiled code loads whole vectors
-
-
-def _aligned_copy(array: np.ndarray) -> Any:
-    """A tensor in CPU memory with what is in `array`."""
-    import numpy as np
-    import tvm_ffi
-
-    memory = np.empty(array.nbytes + _ALIGNMENT, np.uint8)
-    start = -memory.__array_interface__["data"][0] % _ALIGNMENT
-    copy = memory[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
-    copy[...] = array
-    return tvm_ffi.from_dlpack(copy)
 
 
 def _is_cuda(target: str) -> bool:
