@@ -149,6 +149,60 @@ def test_a_failure_reaches_every_caller_and_the_next_call_tries_again(
     assert done.stdout.splitlines() == [str(failed), str(["ok"] * 8), "2"]
 
 
+FIRST_RUNS = """
+import sys, threading, time
+import numpy as np, tvm_byoc_kit as byoc
+from concurrent.futures import ThreadPoolExecutor
+from tvm import relax
+made = []
+
+def runtime(payload, constants):
+    time.sleep(0.2)
+    made.append(sum(range(200_000)))
+    weight = np.from_dlpack(constants[0])
+    def execute(x, out):
+        np.from_dlpack(out)[...] = np.from_dlpack(x) @ weight
+    return execute
+
+byoc.register_backend(byoc.Backend(
+    "slow_start", "", [("matmul", ["relax.matmul"])], bind_constants=True,
+    codegen=lambda graph, options: byoc.Payload(b"", graph.constants), runtime=runtime,
+))
+weight = np.random.default_rng(0).standard_normal((64, 64), dtype="float32")
+builder, x = relax.BlockBuilder(), relax.Var("x", relax.TensorType((3, 64), "float32"))
+with builder.function("main", [x]):
+    with builder.dataflow():
+        hidden = builder.emit(relax.op.tanh(relax.op.matmul(x, relax.const(weight))))
+        out = builder.emit_output(relax.op.matmul(hidden, relax.const(weight.T)))
+    builder.emit_func_output(out)
+byoc.compile(builder.finalize(), "slow_start").export(sys.argv[1])
+exe = byoc.load(sys.argv[1])
+start = threading.Barrier(8)
+
+def run(i):
+    x = np.random.default_rng(i).standard_normal((3, 64), dtype="float32")
+    expected = np.tanh(x @ weight) @ weight.T
+    start.wait()
+    for _ in range(20):
+        np.testing.assert_allclose(exe(x), expected, rtol=1e-4, atol=1e-4)
+    return i
+
+with ThreadPoolExecutor(8) as pool:
+    assert list(pool.map(run, range(8))) == list(range(8))
+print(len(made))
+"""
+
+
+@pytest.mark.parametrize("release_gil", ["0", "1"])
+def test_eight_first_runs_of_a_loaded_model_are_right(
+    run_python: Any, tmp_path: Path, release_gil: str
+) -> None:
+    path = tmp_path / "model.so"
+    done = run_python(FIRST_RUNS, path, TVM_FFI_RELEASE_GIL_BY_DEFAULT=release_gil)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "2\n"  # of two regions, one executor each
+
+
 def test_a_maker_that_calls_its_own_region_is_an_error_and_no_hang(runtime: Any) -> None:
     made = module()
     runtime(lambda payload, constants: made["the_region"]())  # noqa: ARG005

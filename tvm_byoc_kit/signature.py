@@ -150,7 +150,7 @@ def _value(node: ast.expr, sizes: Mapping[str, int]) -> int | None:
         return sizes.get(node.id)
     if isinstance(node, ast.BinOp):
         function, sides = _OPERATORS.get(type(node.op)), [node.left, node.right]
-    elif isinstance(node, ast.Call):
+    elif isinstance(node, ast.Call) and len(node.args) > 1 and not node.keywords:
         function, sides = _FUNCTIONS.get(ast.unparse(node.func)), node.args
     else:
         return None
