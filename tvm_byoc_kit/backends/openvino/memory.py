@@ -15,8 +15,10 @@ def lent(array: np.ndarray) -> np.ndarray:
     OpenVINO's Python takes no read-only arrays, and does not write to constants and weights. The
     result does not keep `array` alive.
     """
-    if array.flags.writeable or not array.nbytes:
+    if array.flags.writeable:
         return array
+    if not array.nbytes:
+        return array.copy()
     pointer = ctypes.cast(array.ctypes.data, ctypes.POINTER(ctypes.c_uint8))
     flat = np.ctypeslib.as_array(pointer, (array.nbytes,))
     return flat.view(array.dtype).reshape(array.shape)

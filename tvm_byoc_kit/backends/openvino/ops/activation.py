@@ -19,6 +19,10 @@ __all__ = ["TABLE"]
 _SOFTPLUS_IS_LINEAR = 20.0
 
 
+def _silu(op: Op, x: Node) -> Node:
+    return opset.swish(x, scalar(1, op.results[0].dtype))
+
+
 def _gelu(_op: Op, x: Node) -> Node:
     return opset.gelu(x, "erf")
 
@@ -66,7 +70,7 @@ _FLOATS = (dtypes(FLOAT), same_dtype)
 
 TABLE: Table = {
     "relax.nn.relu": Entry(same("relu"), (dtypes(FLOAT | INT | BYTE), same_dtype)),
-    "relax.nn.silu": Entry(same("swish"), _FLOATS),
+    "relax.nn.silu": Entry(_silu, _FLOATS),
     "relax.nn.gelu": Entry(_gelu, _FLOATS),
     "relax.nn.gelu_tanh": Entry(_gelu_tanh, _FLOATS),
     "relax.nn.leakyrelu": Entry(_leaky_relu, _FLOATS),

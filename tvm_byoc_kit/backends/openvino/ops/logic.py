@@ -14,12 +14,9 @@ from tvm_byoc_kit.backends.openvino.predicates import (
     INT,
     dtypes,
     same_dtype,
-    unless,
 )
 
 if TYPE_CHECKING:
-    from tvm.relax import Call
-
     from tvm_byoc_kit.backends.openvino.opset import Node
     from tvm_byoc_kit.backends.openvino.ops.table import Converter, Table
     from tvm_byoc_kit.graph import Op
@@ -72,16 +69,9 @@ def _bits_or_logic(bits: str, logic: str) -> Converter:
     return convert
 
 
-def _read_dtypes_differ(call: Call) -> bool:
-    return str(call.args[0].ty.dtype) != str(call.args[1].ty.dtype)
-
-
 _LOGIC = (dtypes(BOOL, "OpenVINO's logic is of bool"),)
 _BITS = (dtypes(INT | BYTE | BOOL), same_dtype)
-_COMPARED = (
-    dtypes(FLOAT | INT | BYTE | BOOL),
-    unless(_read_dtypes_differ, "operands are of two dtypes; OpenVINO takes one"),
-)
+_ANY = (dtypes(ANY),)
 _32_BITS = (dtypes(frozenset({"int32"}), "OpenVINO shifts within 32 bits"),)
 _FLOATS = (dtypes(FLOAT),)
 
@@ -90,17 +80,13 @@ def _where(_op: Op, condition: Node, x: Node, y: Node) -> Node:
     return opset.select(condition, x, y)
 
 
-def _choices_differ(call: Call) -> bool:
-    return str(call.args[1].ty.dtype) != str(call.args[2].ty.dtype)
-
-
 TABLE: Table = {
-    "relax.equal": Entry(_equal, _COMPARED, (2,)),
-    "relax.not_equal": Entry(_not_equal, _COMPARED, (2,)),
-    "relax.less": Entry(_less, _COMPARED, (2,)),
-    "relax.less_equal": Entry(_less_equal, _COMPARED, (2,)),
-    "relax.greater": Entry(_greater, _COMPARED, (2,)),
-    "relax.greater_equal": Entry(_greater_equal, _COMPARED, (2,)),
+    "relax.equal": Entry(_equal, _ANY, (2,)),
+    "relax.not_equal": Entry(_not_equal, _ANY, (2,)),
+    "relax.less": Entry(_less, _ANY, (2,)),
+    "relax.less_equal": Entry(_less_equal, _ANY, (2,)),
+    "relax.greater": Entry(_greater, _ANY, (2,)),
+    "relax.greater_equal": Entry(_greater_equal, _ANY, (2,)),
     "relax.logical_and": Entry(same("logical_and"), _LOGIC, (2,)),
     "relax.logical_or": Entry(same("logical_or"), _LOGIC, (2,)),
     "relax.logical_xor": Entry(same("logical_xor"), _LOGIC, (2,)),
@@ -114,13 +100,5 @@ TABLE: Table = {
     "relax.isnan": Entry(same("is_nan"), _FLOATS),
     "relax.isinf": Entry(same("is_inf"), _FLOATS),
     "relax.isfinite": Entry(same("is_finite"), _FLOATS),
-    "relax.where": Entry(
-        _where,
-        (
-            dtypes(BOOL, "OpenVINO's condition is bool", operand=0),
-            dtypes(ANY),
-            unless(_choices_differ, "the choices are of two dtypes; OpenVINO takes one"),
-        ),
-        (3,),
-    ),
+    "relax.where": Entry(_where, _ANY, (3,)),
 }
