@@ -55,6 +55,9 @@ def _properties(options: Any) -> dict[str, str]:
         "PERFORMANCE_HINT": options.performance.upper(),
         "INFERENCE_PRECISION_HINT": options.precision,
     }
+    if options.device == "CPU":
+        # Pinned threads wait for their core while others are free, on machines with other work.
+        properties["ENABLE_CPU_PINNING"] = "NO"
     if options.threads:
         properties["INFERENCE_NUM_THREADS"] = str(options.threads)
     if options.cache_dir:
