@@ -233,6 +233,25 @@ def test_half_precision_is_folded_in_double(make_module: Any) -> None:
     np.testing.assert_allclose(result, expected, rtol=5e-3, atol=0.5)
 
 
+@pytest.mark.parametrize("convolution", [True, False])
+def test_double_precision_stays_double(make_module: Any, convolution: bool) -> None:
+    rng = np.random.default_rng(0)
+    weight = rng.standard_normal((3, 2, 1))
+    x = rng.standard_normal((1, 2, 4) if convolution else (1, 3, 4))
+    coefficients = [relax.const(v.astype("float64"), "float64") for v in PARAMETERS]
+
+    def body(x: Any) -> Any:
+        if convolution:
+            x = op.nn.conv1d(x, relax.const(weight, "float64"))
+        return normalized(x, *coefficients, epsilon=1e-5)
+
+    result = byoc.compile(byoc.prepare(make_module({"x": (x.shape, "float64")}, body)), "llvm")(x)
+    data = np.einsum("oik,nil->nol", weight, x) if convolution else x
+    gamma, beta, mean, variance = (np.asarray(v, "float64")[:, None] for v in PARAMETERS)
+    expected = (data - mean) / np.sqrt(variance + 1e-5) * gamma + beta
+    np.testing.assert_allclose(result, expected, rtol=1e-12, atol=1e-12)
+
+
 def test_the_module_given_is_not_changed(make_module: Any) -> None:
     mod = make_module({"x": ((2, 3, 4), "float32")}, lambda x: normalized(x, *CONSTANTS))
     before = mod.script()

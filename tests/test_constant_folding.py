@@ -273,6 +273,15 @@ def test_shapes_are_computed_too() -> None:
     assert mod["main"].ret_ty.shape[0] == 3
 
 
+def test_a_shape_keeps_its_dtype_in_what_is_computed_from_it() -> None:
+    def last_size(x: Any) -> Any:
+        sizes = op.shape_to_tensor(op.shape_of(x))
+        return op.add(op.take(sizes, relax.const(1, "int64"), 0), relax.const(0, "int64"))
+
+    folded = results(fold_constants(module(last_size, x_var(2, 3))))[0]
+    assert_same_bits(folded, np.array(3, "int64"))
+
+
 def test_a_range_is_computed() -> None:
     folded = results(fold_constants(module(lambda: op.arange(2, 10, 3, "int64"))))[0]
     assert_same_bits(folded, np.arange(2, 10, 3))

@@ -138,6 +138,18 @@ def test_a_plainer_form_has_the_same_numbers(make_module: Any, name: str) -> Non
     np.testing.assert_array_equal(result, before)
 
 
+@pytest.mark.parametrize("dtype", ["int64", "float64"])
+def test_a_filled_operand_keeps_a_wide_dtype(make_module: Any, dtype: str) -> None:
+    def body(x: Any) -> Any:
+        return op.add(x, op.full_like(x, relax.const(2**40, dtype)))
+
+    mod = make_module({"x": ((3,), dtype)}, body)
+    model, result, before = run_both(mod, np.arange(3).astype(dtype))
+    assert kinds(model) == {"add": 1}
+    assert result.dtype == dtype
+    np.testing.assert_array_equal(result, before)
+
+
 @pytest.mark.parametrize("reduce", ["max", "min"])
 def test_extremes_of_infinities_are_numpys(make_module: Any, reduce: str) -> None:
     """TVM's reduction starts at 3.4e38, and so does not give the maximum of two -inf."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tvm_byoc_kit.rewriting import Scope, array_of, op_name, rewrite_calls
+from tvm_byoc_kit.rewriting import Scope, array_of, constant_of, op_name, rewrite_calls
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -111,9 +111,9 @@ def _fold(call: Any, original: Any, coefficients: _Coefficients, scope: Scope) -
         return None
     from tvm import relax
 
-    replaced = relax.Call(mac.op, [mac.args[0], relax.const(scaled)], mac.attrs, mac.ty_args)
+    replaced = relax.Call(mac.op, [mac.args[0], constant_of(scaled)], mac.attrs, mac.ty_args)
     shape = [channels if dim == axis else 1 for dim in range(rank)]
-    addend = relax.const(shift.astype(_dtype(call.args[0])).reshape(shape))
+    addend = constant_of(shift.astype(_dtype(call.args[0])).reshape(shape))
     return relax.op.add(scope.emit(replaced), addend)
 
 
@@ -220,7 +220,7 @@ def _decompose(call: Any, coefficients: _Coefficients | None, scope: Scope) -> A
     if coefficients is not None:
         dtype = _dtype(call.args[0])
         scale, shift = (
-            relax.const(np.expand_dims(values.astype(dtype), around))
+            constant_of(np.expand_dims(values.astype(dtype), around))
             for values in (coefficients.scale, coefficients.shift)
         )
     else:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tvm_byoc_kit.rewriting import Scope, array_of, op_name, rewrite_calls
+from tvm_byoc_kit.rewriting import Scope, array_of, constant_of, op_name, rewrite_calls
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -160,7 +160,7 @@ def _constant(ty: Any, result: Any) -> Any:
     array = np.asarray(result)
     if array.shape != _shape_of(ty) or str(array.dtype) != _dtype(ty):
         return None
-    return relax.const(np.ascontiguousarray(array).reshape(array.shape), str(array.dtype))
+    return constant_of(np.ascontiguousarray(array).reshape(array.shape))
 
 
 def _fold_with_tvm(call: Any, scope: Scope) -> Any:
@@ -200,10 +200,8 @@ def _shape_expr(tensor: Any) -> Any:
 
 
 def _shape_to_tensor(shape: Any) -> Any:
-    from tvm import relax
-
     sizes = [getattr(dim, "value", None) for dim in getattr(shape, "values", [None])]
-    return None if None in sizes else relax.const(np.array(sizes, "int64"))
+    return None if None in sizes else constant_of(np.array(sizes, "int64"))
 
 
 def _tensor_to_shape(tensor: Any) -> Any:

@@ -17,12 +17,14 @@ __all__ = [
     "Scope",
     "array_of",
     "bindings_of",
+    "constant_of",
     "host_functions",
     "op_name",
     "read_variables",
     "rewrite_calls",
     "same_shape",
     "static_shape",
+    "static_sizes",
 ]
 
 
@@ -156,7 +158,12 @@ def op_name(expr: Any) -> str:
 
 def static_shape(expr: Any) -> tuple[int, ...] | None:
     """The shape of a tensor; None when it is symbolic or unknown, or `expr` is no tensor."""
-    shape = getattr(expr.ty, "shape", None)
+    return static_sizes(expr.ty)
+
+
+def static_sizes(ty: Any) -> tuple[int, ...] | None:
+    """The shape of a tensor's type; None when it is symbolic or unknown, or `ty` is another."""
+    shape = getattr(ty, "shape", None)
     values = getattr(shape, "values", None)
     if values is None:
         return None
@@ -172,6 +179,16 @@ def same_shape(first: Any, second: Any) -> bool:
     if not hasattr(one, "values") or not hasattr(other, "values"):
         return False
     return bool(structural_equal(one, other))
+
+
+def constant_of(array: np.ndarray) -> Any:
+    """The constant with the data and the dtype of `array`.
+
+    Left to itself, ``relax.const`` narrows int64 to int32 and float64 to float32.
+    """
+    from tvm import relax
+
+    return relax.const(array, str(array.dtype))
 
 
 # NumPy's own dtypes; constants of others (bfloat16, float8) are left to TVM.

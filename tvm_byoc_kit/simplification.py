@@ -15,6 +15,7 @@ import numpy as np
 from tvm_byoc_kit.rewriting import (
     Scope,
     array_of,
+    constant_of,
     op_name,
     rewrite_calls,
     same_shape,
@@ -166,7 +167,7 @@ def _permuted_back(argument: Any, axes: list[int], scope: Scope) -> Any:
     if not array.ndim:
         return argument
     full = array.reshape((1,) * (len(axes) - array.ndim) + array.shape)
-    return relax.const(np.ascontiguousarray(full.transpose(np.argsort(axes))))
+    return constant_of(np.ascontiguousarray(full.transpose(np.argsort(axes))))
 
 
 # --- Arithmetic ---------------------------------------------------------------------------------
@@ -293,7 +294,7 @@ def _broadcast_source(expr: Any) -> Any:
         return relax.const(_FILLED[name], str(expr.ty.dtype))
     if name in ("relax.full", "relax.full_like"):
         value = array_of(expr.args[1])
-        return None if value is None else relax.const(value.astype(str(expr.ty.dtype)))
+        return None if value is None else constant_of(value.astype(str(expr.ty.dtype)))
     return None
 
 
