@@ -353,3 +353,25 @@ def test_a_failure_while_the_model_runs_is_one_error_of_the_kit() -> None:
     assert exe(np.ones((2, 4), "float32")).shape == (2, 4)
     with pytest.raises(byoc.ModelError, match="failed while it ran"):
         exe(np.ones((3, 4), "float32"))
+
+
+LOAD_WITHOUT_TORCH = """
+import sys
+import numpy as np
+import tvm_byoc_kit as byoc
+exe = byoc.load(sys.argv[1])
+shapes = {spec.name: [2, *spec.shape[1:]] for spec in exe.inputs}
+first = exe.run({name: np.ones(shape, "float32") for name, shape in shapes.items()})
+print("torch" in sys.modules, "onnx" in sys.modules)
+import torch
+second = exe.run({name: torch.ones(*shape) for name, shape in shapes.items()})
+print(all((first[name] == second[name]).all() for name in first))
+"""
+
+
+def test_a_process_that_runs_an_artifact_imports_neither_torch_nor_onnx_and_may_do_so_later(
+    host_exe: byoc.Executable, run_python: Any, tmp_path: Any
+) -> None:
+    host_exe.export(tmp_path / "model.so")
+    done = run_python(LOAD_WITHOUT_TORCH, tmp_path / "model.so")
+    assert done.stdout.split() == ["False", "False", "True"], done.stderr

@@ -184,18 +184,23 @@ def _places(plugin: Buildable) -> tuple[Path, Path]:
 
 
 def _writable_place(plugin: Buildable) -> Path:
-    reasons = []
-    for place in _places(plugin):
-        try:
-            place.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryFile(dir=place):
-                return place
-        except OSError as error:
-            reasons.append(str(error))
+    places = _places(plugin)
+    for place in places:
+        if _is_writable(place):
+            return place
     raise PluginError(
-        f"there is no place to put the plugin '{plugin.name}' in: {'; '.join(reasons)}; set "
+        f"the plugin '{plugin.name}' can be written neither to {places[0]} nor to {places[1]}; set "
         "XDG_CACHE_HOME to a folder that you may write to"
     )
+
+
+def _is_writable(place: Path) -> bool:
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=place):
+            return True
+    except OSError:
+        return False
 
 
 def _choose(plugin: Buildable) -> tuple[native.Plugin | None, Status]:
@@ -234,7 +239,12 @@ def _status(name: str, reason: str, remedy: str) -> Status:
 
 
 def _run_cmake(plugin: Buildable, target: Path, build: Path, installed: Path) -> None:
-    cmake = toolchain.find_tool("cmake")
+    cmake, ninja = map(toolchain.find_tool, ("cmake", "ninja"))
+    if ninja is None and toolchain.find_tool("make") is None:
+        raise PluginError(
+            f"the plugin '{plugin.name}' cannot be built: neither ninja nor make is found. To add "
+            "it: pip install ninja"
+        )
     package = _package_folder(plugin.package)
     rpath = [
         _library_path(folder, target)
@@ -250,6 +260,8 @@ def _run_cmake(plugin: Buildable, target: Path, build: Path, installed: Path) ->
         "BYOC_KIT_VERSION": _kit_version(),
     }
     options = [f"-D{name}={value}" for name, value in definitions.items()]
+    if ninja is not None:
+        options += ["-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={ninja}"]
     for arguments in (
         ["-S", str(plugin.sources), "-B", str(build), *options],
         ["--build", str(build)],

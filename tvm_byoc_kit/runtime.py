@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from tvm_byoc_kit.errors import (
     ModelError,
     reason,
 )
+from tvm_byoc_kit.native import without_torch
 from tvm_byoc_kit.signature import evaluate
 from tvm_byoc_kit.staging import Staging, aligned_copy, is_shared
 
@@ -212,7 +214,15 @@ def load(path: str | os.PathLike[str]) -> Executable:
         When the backend's runtime is not here; the message tells how to add it.
     """
     manifest = read_manifest(path)
+    _import_tvm()
     return Executable(open_library(path, manifest), manifest)
+
+
+def _import_tvm() -> None:
+    """Without torch, which takes longer than all else, and which running a model does not need."""
+    alone = threading.active_count() == 1  # else another thread may be importing torch just now
+    with without_torch() if alone else nullcontext():
+        import tvm  # noqa: F401 - the first import decides whether torch comes along
 
 
 def checked_inputs(specs: Sequence[TensorSpec], inputs: Mapping[str, Any]) -> list[np.ndarray]:
