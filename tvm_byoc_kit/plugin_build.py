@@ -21,13 +21,22 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tvm_byoc_kit import native, remedies, toolchain
 from tvm_byoc_kit.availability import probe
 from tvm_byoc_kit.errors import OptionError, PluginError
 from tvm_byoc_kit.status import Status
 
-__all__ = ["BUILDABLE", "EXECUTORS_VARIABLE", "Buildable", "build_plugin", "inspect", "load"]
+__all__ = [
+    "BUILDABLE",
+    "EXECUTORS_VARIABLE",
+    "Buildable",
+    "build_plugin",
+    "find_runtime",
+    "inspect",
+    "load",
+]
 
 EXECUTORS_VARIABLE = "TVM_BYOC_EXECUTORS"  # "python": leave those in C++ alone
 _SOURCES = Path(__file__).resolve().parent / "csrc"
@@ -42,8 +51,9 @@ class Buildable:
     ----------
     name : str
         Also of the folder of its sources, and of the backend whose executors it makes.
-    functions : tuple of str
-        The global functions that it registers.
+    function : str
+        The global function that it registers, which makes executors as ``byoc.runtime.<name>``
+        does.
     package : str
         The vendor's Python package, with headers and libraries in it.
     cmake : str
@@ -55,7 +65,7 @@ class Buildable:
     """
 
     name: str
-    functions: tuple[str, ...]
+    function: str
     package: str
     cmake: str
     cmake_variable: str
@@ -71,6 +81,10 @@ class Buildable:
         """The command that builds it."""
         return f"tvm-byoc build-plugin {self.name}"
 
+    def installed_in(self, directory: Path) -> native.Plugin:
+        """What `native` loads, when it is there."""
+        return native.Plugin(self.name, (self.function,), directory)
+
     def built_with(self) -> dict[str, str]:
         """What it must have been built from to be used now, as its build information tells it."""
         digest = hashlib.sha256()
@@ -85,7 +99,7 @@ BUILDABLE: Mapping[str, Buildable] = {
     for plugin in (
         Buildable(
             name="openvino",
-            functions=("byoc.runtime.openvino",),
+            function="byoc.openvino.make_executor",
             package="openvino",
             cmake="cmake",
             cmake_variable="OpenVINO_DIR",
@@ -122,7 +136,7 @@ def build_plugin(name: str) -> Path:
         installed = Path(work, "installed")
         _run_cmake(plugin, target, Path(work, "build"), installed)
         _record(plugin, installed)
-        return _put(installed, target, native.Plugin(plugin.name, plugin.functions, target))
+        return _put(installed, target, plugin.installed_in(target))
 
 
 def inspect(name: str) -> Status:
@@ -131,42 +145,56 @@ def inspect(name: str) -> Status:
 
 
 def load(name: str) -> Status:
-    """Load the plugin of the backend called `name`, if there is one that has been built and fits.
-
-    Never raises for a plugin that cannot be loaded: the backend has an executor in Python.
+    """Load a plugin that has been built, if it fits what is here.
 
     Warns
     -----
     RuntimeWarning
         When it was built from or for something else than is here now, with the remedy.
+
+    Raises
+    ------
+    OptionError
+        There is no such plugin.
     """
-    if name not in BUILDABLE:
-        return _status(name, "no plugin is built for it on demand", "")
-    if not _wanted():
-        return _status(name, f"{EXECUTORS_VARIABLE}=python keeps it from being loaded", "")
-    plugin = BUILDABLE[name]
+    plugin = _find(name)
+    if os.environ.get(EXECUTORS_VARIABLE, "") == "python":
+        reason = f"{EXECUTORS_VARIABLE}=python keeps it from being loaded"
+        return _status(name, reason, f"unset {EXECUTORS_VARIABLE}")
     spec, status = _choose(plugin)
     if spec is None:
         return status
     if status:
-        status = native.load(spec)
+        loaded = native.load(spec)
+        status = status if loaded else _status(name, loaded.detail, plugin.remedy)
     if not status:
         warnings.warn(
-            f"tvm_byoc_kit: {status}; its executor in Python is used instead",
+            f"tvm_byoc_kit: {status}; the executor in Python is used instead",
             RuntimeWarning,
             stacklevel=2,
         )
     return status
 
 
+def find_runtime(name: str) -> Any:
+    """The global function of a plugin that makes executors, or None where it is not to be used.
+
+    Parameters
+    ----------
+    name : str
+        Of the plugin; empty for none.
+    """
+    if not name or not load(name):
+        return None
+    import tvm_ffi
+
+    return tvm_ffi.get_global_func(BUILDABLE[name].function)
+
+
 def _find(name: str) -> Buildable:
     if name not in BUILDABLE:
         raise OptionError(f"no plugin '{name}' is built on demand; there is {', '.join(BUILDABLE)}")
     return BUILDABLE[name]
-
-
-def _wanted() -> bool:
-    return os.environ.get(EXECUTORS_VARIABLE, "") != "python"
 
 
 # --- where plugins are ----------------------------------------------------------------------------
@@ -208,7 +236,7 @@ def _choose(plugin: Buildable) -> tuple[native.Plugin | None, Status]:
     status = _status(plugin.name, "it was not built", plugin.remedy)
     chosen: native.Plugin | None = None
     for place in _places(plugin):
-        spec = native.Plugin(plugin.name, plugin.functions, place)
+        spec = plugin.installed_in(place)
         if spec.library.is_file():
             status = _check(plugin, spec)
             chosen = spec

@@ -32,7 +32,7 @@ def provide(backend: Backend) -> None:
     """Register the global functions of a backend in Python, unless that has been done.
 
     ``byoc.runtime.<name>`` that is there already, of an executor in C++, is left alone; where the
-    backend has a plugin for that and it was built, it is loaded first.
+    backend has a plugin for that and it was built, it is loaded and taken.
 
     Raises
     ------
@@ -46,11 +46,9 @@ def provide(backend: Backend) -> None:
         if not known:
             _check_free(backend, tvm_ffi)
         _PROVIDED[backend.name] = backend
-        if backend.executor_plugin and not known:
-            plugin_build.load(backend.executor_plugin)
-        for name, function in _functions(backend, tvm_ffi).items():
+        for name, make in _functions(backend, tvm_ffi).items():
             if tvm_ffi.get_global_func(name, allow_missing=True) is None:
-                tvm_ffi.register_global_func(name, function)
+                tvm_ffi.register_global_func(name, make())
 
 
 def provide_runtime(name: str, package: str) -> None:
@@ -68,13 +66,19 @@ def provide_runtime(name: str, package: str) -> None:
     backend.require("runtime")
 
 
-def _functions(backend: Backend, tvm_ffi: Any) -> dict[str, Callable[..., Any]]:
-    functions: dict[str, Callable[..., Any]] = {}
+def _functions(backend: Backend, tvm_ffi: Any) -> dict[str, Callable[[], Any]]:
+    """What makes each of the global functions."""
+
+    def runtime() -> Any:
+        native = plugin_build.find_runtime(backend.executor_plugin)
+        viewed = tvm_ffi.get_global_func("byoc.payload.viewed")
+        return native or viewed(functools.partial(_make, backend.name))
+
+    functions: dict[str, Callable[[], Any]] = {}
     if backend.codegen is not None:
-        functions[f"relax.ext.{backend.name}"] = functools.partial(_compile, backend.name)
-    viewed = tvm_ffi.get_global_func("byoc.payload.viewed", allow_missing=True)
-    if backend.runtime is not None and viewed is not None:  # else nothing can ask for it yet
-        functions[f"byoc.runtime.{backend.name}"] = viewed(functools.partial(_make, backend.name))
+        functions[f"relax.ext.{backend.name}"] = lambda: functools.partial(_compile, backend.name)
+    if backend.runtime is not None:
+        functions[f"byoc.runtime.{backend.name}"] = runtime
     return functions
 
 
@@ -136,7 +140,7 @@ def _make(name: str, payload: Any, constants: Sequence[Any]) -> Callable[..., No
             "callable, the executor"
         )
     if isinstance(executor, Function):
-        return executor  # type: ignore[no-any-return]
+        return executor
 
     def call(*tensors: Any) -> None:
         result = executor(*tensors)

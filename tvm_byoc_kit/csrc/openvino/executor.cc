@@ -246,7 +246,7 @@ ffi::Function MakeExecutor(ffi::Bytes payload, ffi::Array<ffi::Tensor>) {
 }  // namespace
 
 TVM_FFI_STATIC_INIT_BLOCK() {
-  ffi::reflection::GlobalDef().def("byoc.runtime.openvino", MakeExecutor);
+  ffi::reflection::GlobalDef().def("byoc.openvino.make_executor", MakeExecutor);
 }
 
 }  // namespace byoc::openvino
