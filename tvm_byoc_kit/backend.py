@@ -145,12 +145,13 @@ class Backend:
     def require(self, step: Step) -> None:
         """Raise `BackendUnavailable` with the reason and the remedy unless `step` can be done.
 
-        When it can, a backend in Python has its global functions registered.
+        When it can, a backend in Python has its global functions registered; partitioning needs
+        none.
         """
         status = self.check(step)
         if not status:
             raise BackendUnavailable(self.name, step, status.detail, status.remedy)
-        if self.codegen is not None or self.runtime is not None:
+        if step != "partition" and (self.codegen is not None or self.runtime is not None):
             from tvm_byoc_kit.python_codegen import provide
 
             provide(self)
