@@ -130,9 +130,22 @@ def test_take(check: Any, dtype: str, index: str) -> None:
     )
 
 
-def test_take_that_wraps_is_refused(check: Any) -> None:
-    inputs = ((3, 4), "float32"), ((2,), "int64")
-    assert "wrap" in check.refusal(lambda x, i: op.take(x, i, 0, mode="wrap"), *inputs)
+@pytest.mark.parametrize("size", [1, 3, 7, 1000, 65537])
+@pytest.mark.parametrize("index", ["int32", "int64"])
+def test_take_wraps_any_index_around(check: Any, size: int, index: str) -> None:
+    far = np.array([0, -1, size - 1, size, -size, -size - 1, 2**24 + 1, 2**31 - 1, -(2**31)])
+    near = RNG.integers(-3 * size, 3 * size, 20)
+    check(
+        lambda x, i: op.take(x, i, 0, mode="wrap"),
+        lambda x, i: x[i.long() % size],
+        np.arange(size, dtype=np.float32),
+        np.concatenate([far, near]).astype(index),
+    )
+
+
+def test_take_that_wraps_around_a_symbolic_size_is_refused(check: Any) -> None:
+    inputs = (("n", 4), "float32"), ((2,), "int64")
+    assert "wraps" in check.refusal(lambda x, i: op.take(x, i, 0, mode="wrap"), *inputs)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from tvm.relax import op
 
 pytestmark = pytest.mark.byoc("openvino")
@@ -42,8 +44,40 @@ def test_product(check: Any) -> None:
     check(lambda x: op.prod(x, [1]), lambda x: x.prod(1), X)
 
 
-@pytest.mark.parametrize("name", [*REDUCTIONS, "prod"])
-def test_reductions_of_integers_are_refused(check: Any, name: str) -> None:
+INTEGERS = np.array([2**24 + 1, 2**24, -5, 65535, 65536, 2**31 - 1, -(2**31), -(2**30) - 1, 3, 0])
+
+
+@pytest.mark.parametrize("name", ["max", "min", "sum"])
+@pytest.mark.parametrize("axes", AXES)
+@pytest.mark.parametrize("keep", [True, False])
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+def test_reductions_of_integers_are_exact(
+    check: Any, name: str, axes: list[int] | None, keep: bool, dtype: str
+) -> None:
+    x = RNG.choice(INTEGERS, (2, 4, 6)).astype(dtype)
+    x = x // 64 if name == "sum" and dtype == "int64" else x  # wraps around at 32 bits
+
+    def reference(x: torch.Tensor) -> torch.Tensor:
+        dim = tuple(axes or range(3))
+        if name == "sum":
+            return torch.sum(x, dim=dim, keepdim=keep, dtype=torch.int64).to(x.dtype)
+        return REDUCTIONS[name](x, dim=dim, keepdim=keep)
+
+    check(lambda x: getattr(op, name)(x, axes, keep), reference, x)
+
+
+@settings(max_examples=30, deadline=None)
+@given(data=st.lists(st.integers(-(2**31), 2**31 - 1), min_size=2, max_size=9))
+def test_extremes_of_any_integers_are_exact(check: Any, data: list[int]) -> None:
+    x = np.array(data, np.int32)
+    check(lambda x: op.max(x, [0]), lambda x: x.max(), x)
+    check(lambda x: op.min(x, [0]), lambda x: x.min(), x)
+
+
+@pytest.mark.parametrize("name", ["mean", "prod", "variance", "std"])
+def test_reductions_of_integers_that_openvino_does_as_floats_are_refused(
+    check: Any, name: str
+) -> None:
     reason = check.refusal(lambda x: getattr(op, name)(x, [0]), ((4, 2), "int32"))
     assert "reduces integers as float32" in reason
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from tvm_byoc_kit.backends.openvino.memory import lent
 from tvm_byoc_kit.backends.openvino.payload import unpack
+from tvm_byoc_kit.errors import reason
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,7 +52,7 @@ class Executor:
             self._compiled = core.compile_model(read, header.device, header.properties)
         except RuntimeError as error:
             raise ValueError(
-                f"OpenVINO cannot compile the model for {header.device}: {error}; it has "
+                f"OpenVINO cannot compile the model for {header.device}: {reason(error)}; it has "
                 f"{', '.join(core.available_devices)}. Build with options={{'device': ...}}"
             ) from error
         self._inputs = tuple(enumerate(header.inputs))
@@ -63,9 +64,9 @@ class Executor:
         """Run on the arguments: inputs, then outputs, which are written."""
         request = self._request()
         for port, number in self._inputs:
-            request.set_input_tensor(port, self._tensor(arguments[number]))
+            request.set_input_tensor(port, self._tensor(_narrow(arguments[number], number)))
         for port, number in self._outputs:
-            request.set_output_tensor(port, self._tensor(arguments[number]))
+            request.set_output_tensor(port, self._tensor(np.from_dlpack(arguments[number])))
         if self._outputs:
             request.infer(share_outputs=True)
         for source, target in self._copies:
@@ -78,11 +79,35 @@ class Executor:
             request = self._local.request = self._compiled.create_infer_request()
         return request
 
-    def _tensor(self, argument: Any) -> Any:
-        """The argument's memory; a shape becomes a vector."""
-        if isinstance(argument, tuple):  # tvm_ffi.Shape
-            return self._wrap(np.asarray(argument, np.int64))
-        return self._wrap(np.from_dlpack(argument), shared_memory=True)
+    def _tensor(self, array: np.ndarray) -> Any:
+        """The array's memory as a tensor."""
+        return self._wrap(array, shared_memory=True)
+
+
+_LOWEST, _HIGHEST = -(2**31), 2**31 - 1
+
+
+def _narrow(argument: Any, number: int) -> np.ndarray:
+    """An input's memory; a shape becomes a vector.
+
+    Raises
+    ------
+    ValueError
+        For integers of 64 bits that OpenVINO, which computes them in 32, would cut off.
+    """
+    if isinstance(argument, tuple):  # tvm_ffi.Shape
+        return np.asarray(argument, np.int64)
+    array = np.from_dlpack(argument)
+    if array.dtype == np.int64 and array.size and not _fits(array):
+        raise ValueError(
+            f"input {number} of a region holds integers beyond 32 bits, in which OpenVINO "
+            "computes; build the model for a backend that has 64"
+        )
+    return array
+
+
+def _fits(array: np.ndarray) -> bool:
+    return bool(_LOWEST <= array.min() and array.max() <= _HIGHEST)
 
 
 _lock = threading.Lock()

@@ -30,7 +30,7 @@ class OpenVINOOptions:
         What floating point is computed in. ``f32`` is exact; the others are faster where the
         device has them.
     threads : int
-        CPU threads of one inference; 0: as many as OpenVINO chooses.
+        CPU threads of one inference; 0: as many as OpenVINO chooses. For ``CPU`` and ``AUTO``.
     performance : {"latency", "throughput"}
         ``latency`` lets all threads work on one call, ``throughput`` suits many calls at once.
     cache_dir : str
@@ -69,6 +69,11 @@ class OpenVINOOptions:
             raise OptionError(
                 f"openvino option threads={self.threads!r}: expected an integer from 0 to "
                 f"{_MOST_THREADS}"
+            )
+        if self.threads and self.device[:3] in ("GPU", "NPU"):
+            raise OptionError(
+                f"openvino option threads={self.threads}: device {self.device} has no CPU threads; "
+                "leave it out"
             )
         if isinstance(self.cache_dir, Path):
             object.__setattr__(self, "cache_dir", str(self.cache_dir))

@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tvm_byoc_kit.backends.openvino.opset import integers, opset, scalar
+from tvm_byoc_kit.backends.openvino.opset import element_type, integers, opset, scalar
 from tvm_byoc_kit.backends.openvino.ops.table import Entry
-from tvm_byoc_kit.backends.openvino.predicates import ANY, FLOAT, INT, constant_numbers, dtypes, unless
+from tvm_byoc_kit.backends.openvino.predicates import (
+    ANY,
+    FLOAT,
+    INT,
+    constant_numbers,
+    dims,
+    dtypes,
+    unless,
+)
 
 if TYPE_CHECKING:
     from tvm.relax import Call
@@ -27,7 +35,24 @@ def _take(op: Op, x: Node, indices: Node) -> Node:
     axis = (op.attrs["axis"] or 0) % len(_value(op, 0).shape)  # None: data of one axis
     if op.attrs["mode"] == "clip":
         indices = _clipped(op, x, indices, axis)
+    elif op.attrs["mode"] == "wrap":
+        indices = _wrapped(op, indices, axis)
     return opset.gather(x, indices, integers(axis))
+
+
+def _wrapped(op: Op, indices: Node, axis: int) -> Node:
+    """The indices modulo the size; twice, since OpenVINO divides integers as ``float32``.
+
+    What the first division leaves is so small that the second is exact.
+    """
+    dtype, size = _value(op, 1).dtype, int(_value(op, 0).shape[axis])
+    for _ in range(2):
+        ratio = opset.divide(
+            opset.convert(indices, element_type("float32")), scalar(size, "float32")
+        )
+        turns = opset.convert(opset.floor(ratio), element_type(dtype))
+        indices = opset.subtract(indices, opset.multiply(turns, scalar(size, dtype)))
+    return indices
 
 
 def _clipped(op: Op, x: Node, indices: Node, axis: int) -> Node:
@@ -79,8 +104,12 @@ def _one_hot(op: Op, indices: Node, on: float, off: float) -> Node:
     return opset.one_hot(indices, depth, scalar(on, dtype), scalar(off, dtype), axis)
 
 
-def _wraps(call: Call) -> bool:
-    return str(call.attrs.mode) not in ("fast", "clip")
+_MOST_WRAPPED = 2**22  # a size of which float32 holds small multiples exactly
+
+
+def _wraps_inexactly(call: Call) -> bool:
+    size = dims(call.args[0])[int(call.attrs.axis or 0)]
+    return str(call.attrs.mode) == "wrap" and (size is None or size > _MOST_WRAPPED)
 
 
 def _reduces_integers(call: Call) -> bool:
@@ -113,7 +142,9 @@ _GATHERED = (dtypes(ANY), dtypes(INT, operand=1))
 
 TABLE: Table = {
     "relax.take": Entry(
-        _take, (*_GATHERED, unless(_wraps, "OpenVINO's indices do not wrap around")), (2,)
+        _take,
+        (*_GATHERED, unless(_wraps_inexactly, "wraps around an axis of symbolic or great size")),
+        (2,),
     ),
     "relax.gather_elements": Entry(_gather_elements, _GATHERED, (2,)),
     "relax.gather_nd": Entry(_gather_nd, _GATHERED, (2,)),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tvm_byoc_kit.backends.openvino.opset import element_type, integers, opset
+from tvm_byoc_kit.backends.openvino.opset import element_type, integers, opset, scalar
 from tvm_byoc_kit.backends.openvino.ops.table import Entry
 from tvm_byoc_kit.backends.openvino.predicates import ANY, BYTE, FLOAT, INT, dims, dtypes, unless
 
@@ -23,15 +23,56 @@ def _rank(op: Op) -> int:
     return len(data.shape)
 
 
+def _axis_list(op: Op) -> list[int]:
+    axes, rank = op.attrs["axis"], _rank(op)
+    return list(range(rank)) if axes is None else sorted(axis % rank for axis in axes)
+
+
 def _axes(op: Op) -> Node:
-    axes = op.attrs["axis"]
-    rank = _rank(op)
-    return integers(range(rank) if axes is None else sorted(axis % rank for axis in axes))
+    return integers(_axis_list(op))
 
 
 def _reduced(name: str) -> Converter:
     def convert(op: Op, x: Node) -> Node:
         return getattr(opset, name)(x, _axes(op), op.attrs["keepdims"])
+
+    return convert
+
+
+def _sum(op: Op, x: Node) -> Node:
+    """Of integers by the running sum, which OpenVINO computes in integers, unlike the sum."""
+    if op.results[0].dtype not in INT:
+        return _reduced("reduce_sum")(op, x)
+    axes = _axis_list(op)
+    for axis in axes:
+        running = opset.cum_sum(x, integers(axis))
+        x = opset.gather(running, integers([-1]), integers(axis))
+    return x if op.attrs["keepdims"] else opset.squeeze(x, integers(axes))
+
+
+_HALF = 65536
+
+
+def _extreme(name: str) -> Converter:
+    """The largest or smallest; of integers by their upper bits, then by what is left.
+
+    OpenVINO reduces as ``float32``. The upper bits may be one off, which keeps the order; these
+    and the rest are small enough for ``float32``.
+    """
+
+    def convert(op: Op, x: Node) -> Node:
+        dtype = op.results[0].dtype
+        if dtype not in INT:
+            return _reduced(name)(op, x)
+        reduce, axes = getattr(opset, name), _axes(op)
+        half, rough = scalar(_HALF, dtype), opset.convert(x, element_type("float32"))
+        upper = opset.floor(opset.divide(rough, scalar(_HALF, "float32")))
+        chosen = reduce(upper, axes, keep_dims=True)
+        rest = opset.subtract(x, opset.multiply(opset.convert(upper, element_type(dtype)), half))
+        out = scalar(-2 * _HALF if name == "reduce_max" else 2 * _HALF, dtype)
+        rest = reduce(opset.select(opset.equal(upper, chosen), rest, out), axes, keep_dims=True)
+        found = opset.add(opset.multiply(opset.convert(chosen, element_type(dtype)), half), rest)
+        return found if op.attrs["keepdims"] else opset.squeeze(found, axes)
 
     return convert
 
@@ -117,19 +158,18 @@ def _takes_all_of_symbolic_axis(call: Call) -> bool:
     return int(call.attrs.k) < 1 and _has_symbolic_axis(call)
 
 
-_REDUCED = (
-    dtypes(FLOAT, "OpenVINO reduces integers as float32"),
-    unless(_reduces_nothing, "reduces no axis"),
-)
+_SOME_AXIS = unless(_reduces_nothing, "reduces no axis")
+_REDUCED = (dtypes(FLOAT, "OpenVINO reduces integers as float32"), _SOME_AXIS)
+_SUMMED = (dtypes(FLOAT | INT, "OpenVINO saturates integers of 8 bits"), _SOME_AXIS)
 _ORDERED = dtypes(FLOAT | INT | BYTE)
 _SORTED = (_ORDERED, unless(_has_symbolic_axis, "the size of the sorted axis is symbolic"))
 
 TABLE: Table = {
-    "relax.sum": Entry(_reduced("reduce_sum"), _REDUCED),
+    "relax.sum": Entry(_sum, _SUMMED),
     "relax.mean": Entry(_reduced("reduce_mean"), _REDUCED),
     "relax.prod": Entry(_reduced("reduce_prod"), _REDUCED),
-    "relax.max": Entry(_reduced("reduce_max"), _REDUCED),
-    "relax.min": Entry(_reduced("reduce_min"), _REDUCED),
+    "relax.max": Entry(_extreme("reduce_max"), (_ORDERED, _SOME_AXIS)),
+    "relax.min": Entry(_extreme("reduce_min"), (_ORDERED, _SOME_AXIS)),
     "relax.variance": Entry(_variance, _REDUCED),
     "relax.std": Entry(_deviation, _REDUCED),
     "relax.cumsum": Entry(_cumulative_sum, (dtypes(ANY - BYTE),)),
