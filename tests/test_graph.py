@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -179,6 +180,7 @@ def check_form(graph: Graph) -> None:
     assert len(known) == len(graph.inputs) + len(graph.constants)
     for call in graph.calls:
         assert all(known[value.name] is value for value in call.inputs)
+        assert set(call.operands) == set(call.inputs)
         for each in call.ops:
             for value in filter(lambda o: isinstance(o, Value), each.operands):
                 assert known[value.name] is value
@@ -466,10 +468,37 @@ def test_a_tuple_that_another_call_computes_is_an_operand(make_module: Any) -> N
     assert concat.operands == (split.results,)
 
 
+def test_a_value_that_is_read_twice_is_two_operands_and_one_input(make_module: Any) -> None:
+    kernel = weight(4, 4, 1, 1)
+    residual = make_module(IMAGE, lambda x: op.nn.relu(op.add(op.nn.conv2d(x, kernel), x)))
+    chain = ["relax.nn.conv2d", "relax.add", "relax.nn.relu"]
+    fused = byoc.Backend("fused", "", patterns=[("fused", chain)], bind_constants=True)
+    (call,) = only_region(residual, fused).calls
+    x, w = call.inputs
+    assert (x.name, w.is_constant) == ("x", True)
+    assert call.operands == (x, w, x)
+    adder = byoc.Backend("adder", "", patterns=[("add", ["relax.add"])])
+    (call,) = only_region(make_module(X, lambda x: op.add(x, x)), adder).calls
+    assert call.operands == (call.inputs[0],) * 2
+
+
 def test_a_composite_that_is_called_twice_is_there_twice(make_module: Any) -> None:
     graph = only_region(make_module(X, lambda x: op.tanh(op.tanh(op.tanh(x)))), EVERYTHING)
     assert [call.name for call in graph.calls] == ["everything.tanh"] * 3
     assert [call.inputs for call in graph.calls[1:]] == [call.results for call in graph.calls[:-1]]
+
+
+def test_names_stay_cheap_when_all_are_the_same(make_module: Any) -> None:
+    def body(x: Any) -> Any:
+        for _ in range(1500):
+            x = op.tanh(x)
+        return x
+
+    (region,) = regions_of(byoc.partition(make_module(X, body), EVERYTHING).mod)
+    start = time.process_time()
+    graph = read_graph(region)
+    assert time.process_time() - start < 2
+    assert len({call.results[0].name for call in graph.calls}) == 1500
 
 
 def test_a_bfloat16_constant_is_read(make_module: Any) -> None:

@@ -45,7 +45,11 @@ def affine(name: str = "affine", *, keep_constants: bool = True, **choices: Any)
         program = {
             "names": [value.name for value in (*graph.inputs, *graph.constants)],
             "calls": [
-                [call.name.rpartition(".")[2], [v.name for v in call.inputs], call.results[0].name]
+                [
+                    call.name.rpartition(".")[2],
+                    [v.name for v in call.operands],
+                    call.results[0].name,
+                ]
                 for call in graph.calls
             ],
             "outputs": [value.name for value in graph.outputs],
@@ -67,7 +71,7 @@ def affine(name: str = "affine", *, keep_constants: bool = True, **choices: Any)
             values = dict(zip(program["names"], arrays[:-count] + weights, strict=True))
             for kind, reads, writes in program["calls"]:
                 left, right = (values[read] for read in reads)
-                values[writes] = left @ right if kind == "matmul" else left + right
+                values[writes] = left @ right if kind == "relax.matmul" else left + right
             for output, array in zip(program["outputs"], arrays[-count:], strict=True):
                 array[...] = values[output]
 
@@ -288,6 +292,51 @@ def test_weights_reach_the_executor(
     )
     exe = byoc.compile(mod, backend)
     np.testing.assert_allclose(exe(X256), reference(X256), rtol=1e-4, atol=1e-4)
+
+
+@needs_core
+@pytest.mark.parametrize("annotate_codegen", [True, False])
+def test_a_region_of_symbolic_shapes_runs_for_any_size(
+    make_module: Any, annotate_codegen: bool
+) -> None:
+    def codegen(graph: byoc.Graph, options: dict[str, Any]) -> bytes:  # noqa: ARG001
+        steps = [
+            [call.ops[0].name, [v.name for v in call.operands], call.results[0].name]
+            for call in graph.calls
+        ]
+        names = [[v.name for v in values] for values in (graph.inputs, graph.outputs)]
+        return json.dumps([*names, steps]).encode()
+
+    def runtime(payload: bytes, constants: tuple[Any, ...]) -> Callable[..., None]:  # noqa: ARG001
+        inputs, outputs, steps = json.loads(payload)
+        kernels = {"relax.reshape": np.reshape, "relax.add": np.add}
+
+        def execute(*given: Any) -> None:
+            values = {
+                name: value if isinstance(value, tvm_ffi.Shape) else np.from_dlpack(value)
+                for name, value in zip(inputs + ["out"] * len(outputs), given, strict=True)
+            }
+            for op_name, reads, writes in steps:
+                values[writes] = kernels[op_name](*(values[name] for name in reads))
+            for name, tensor in zip(outputs, given[-len(outputs) :], strict=True):
+                np.from_dlpack(tensor)[...] = values[name]
+
+        return execute
+
+    def body(x: Any) -> Any:
+        n = x.ty.shape[0]
+        doubled = op.add(x, x)
+        return op.reshape(doubled, (n * 2, 2)), op.add(doubled, x)
+
+    mod = make_module({"x": (("n", 4), "float32")}, body)
+    table = [("reshape", ["relax.reshape"]), ("add", ["relax.add"])]
+    choices = {"codegen": codegen, "runtime": runtime, "annotate_codegen": annotate_codegen}
+    exe = byoc.compile(mod, affine("any_size", patterns=table, **choices))
+    for n in (1, 5, 2):
+        x = np.random.default_rng(n).standard_normal((n, 4), dtype="float32")
+        reshaped, tripled = exe(x)
+        np.testing.assert_array_equal(reshaped, (x + x).reshape(2 * n, 2))
+        np.testing.assert_array_equal(tripled, x + x + x)
 
 
 def fixed(payload: bytes) -> byoc.Backend:

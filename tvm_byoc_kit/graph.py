@@ -120,8 +120,8 @@ class Call:
     name : str
         Of the composite, which is the pattern's: ``custom_accel.conv2d_relu``.
     inputs : tuple of Value
-        What the ops read from outside, constants too, in the order of the first use: data before
-        weights before bias.
+        What the ops read from outside, constants too, in the order of the first use. A value that
+        is read twice is here once; see `operands`.
     ops : tuple of Op
         In the order of execution.
     results : tuple of Value
@@ -132,6 +132,17 @@ class Call:
     inputs: tuple[Value, ...]
     ops: tuple[Op, ...]
     results: tuple[Value, ...]
+
+    @property
+    def operands(self) -> tuple[Value, ...]:
+        """What the ops read from outside, one for each time that it is read.
+
+        In the order of execution, so that for a pattern their number and order is always the same:
+        data, weights, addend for a convolution with an addend, also where that is the data again.
+        """
+        inside = {value for op in self.ops for value in op.results}
+        read = (value for op in self.ops for value in _tensors(op.operands))
+        return tuple(value for value in read if value not in inside)
 
 
 @dataclass(frozen=True)
@@ -168,6 +179,14 @@ class Graph:
     def ops(self) -> Iterator[Op]:
         """The ops of all calls, in the order of execution."""
         return (op for call in self.calls for op in call.ops)
+
+
+def _tensors(operands: tuple[Operand, ...]) -> Iterator[Value]:
+    for operand in operands:
+        if isinstance(operand, Value):
+            yield operand
+        elif isinstance(operand, tuple):
+            yield from _tensors(operand)
 
 
 def read_graph(function: Function, constant_names: Mapping[Any, str] | None = None) -> Graph:

@@ -69,15 +69,16 @@ def provide_runtime(name: str, package: str) -> None:
 def _functions(backend: Backend, tvm_ffi: Any) -> dict[str, Callable[[], Any]]:
     """What makes each of the global functions."""
 
+    viewed = tvm_ffi.get_global_func("byoc.payload.viewed", allow_missing=True)
+
     def runtime() -> Any:
         native = plugin_build.find_runtime(backend.executor_plugin)
-        viewed = tvm_ffi.get_global_func("byoc.payload.viewed")
         return native or viewed(functools.partial(_make, backend.name))
 
     functions: dict[str, Callable[[], Any]] = {}
     if backend.codegen is not None:
         functions[f"relax.ext.{backend.name}"] = lambda: functools.partial(_compile, backend.name)
-    if backend.runtime is not None:
+    if backend.runtime is not None and viewed is not None:  # else nothing can ask for it yet
         functions[f"byoc.runtime.{backend.name}"] = runtime
     return functions
 

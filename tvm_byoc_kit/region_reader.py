@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
@@ -15,7 +14,7 @@ from tvm_byoc_kit.graph import Call, Graph, Op, Operand, Shape, Value
 from tvm_byoc_kit.rewriting import array_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     import numpy as np
 
@@ -40,7 +39,8 @@ class RegionReader:
         self._constant_names = constant_names or {}
         self._name = _attr(function, "global_symbol")
         self._where = f"region `{self._name}`"
-        self._names: set[str] = set()
+        self._names = _Names()
+        self._symbol_names = _Names()
         self._symbols: dict[Any, str] = {}  # of the region, by variable
         self._sources: dict[str, tuple[int, int]] = {}
         self._values: dict[Any, Values] = {}  # by variable of the region, or constant
@@ -102,7 +102,7 @@ class RegionReader:
 
     def _symbol(self, var: Any) -> str:
         if var not in self._symbols:
-            self._symbols[var] = _free(var.name, set(self._symbols.values()))
+            self._symbols[var] = self._symbol_names.free(var.name)
         return self._symbols[var]
 
     def new_value(
@@ -114,9 +114,7 @@ class RegionReader:
         data: np.ndarray | None = None,
     ) -> Value:
         """A value with a name of its own."""
-        name = _free(name, self._names)
-        self._names.add(name)
-        return Value(name, shape, dtype, dims, data)
+        return Value(self._names.free(name), shape, dtype, dims, data)
 
     def constant(self, expr: Any) -> Value:
         """The value of a constant, the same however often it is read."""
@@ -313,10 +311,21 @@ def _attributes(attrs: Any) -> Iterator[tuple[str, Any]]:
         info = info.parent_type_info
 
 
-def _free(name: str, taken: Collection[str]) -> str:
-    """`name`, with a number after it when it is taken."""
-    numbered = (f"{name}_{number}" for number in itertools.count(1))
-    return next(free for free in itertools.chain([name], numbered) if free not in taken)
+class _Names:
+    """Gives each name once: a name that is taken gets a number after it."""
+
+    def __init__(self) -> None:
+        self._taken: set[str] = set()
+        self._numbers: dict[str, int] = {}  # the last one of each name; most are called "gv"
+
+    def free(self, name: str) -> str:
+        """`name` itself if it is free, and what is given is free no more."""
+        free = name
+        while free in self._taken:
+            self._numbers[name] = self._numbers.get(name, 0) + 1
+            free = f"{name}_{self._numbers[name]}"
+        self._taken.add(free)
+        return free
 
 
 _INFIX = {prim.Add: "+", prim.Sub: "-", prim.Mul: "*", prim.FloorDiv: "//", prim.FloorMod: "%"}

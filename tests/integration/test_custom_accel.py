@@ -99,6 +99,7 @@ def test_a_model_of_onnx_runs_too(folder: Path) -> None:
         "w1": rng.standard_normal((8, 3, 3, 3), dtype="float32"),
         "b1": rng.standard_normal(8, dtype="float32"),
         "w2": rng.standard_normal((4, 8, 3, 3), dtype="float32"),
+        "w3": rng.standard_normal((4, 4, 1, 1), dtype="float32"),  # of a residual connection
     }
     graph = helper.make_graph(
         [
@@ -106,7 +107,10 @@ def test_a_model_of_onnx_runs_too(folder: Path) -> None:
             helper.make_node("Relu", ["c1"], ["r1"]),
             helper.make_node("Conv", ["r1", "w2"], ["c2"], pads=[0, 1, 2, 1]),
             helper.make_node("Relu", ["c2"], ["r2"]),
-            helper.make_node("GlobalAveragePool", ["r2"], ["features"]),
+            helper.make_node("Conv", ["r2", "w3"], ["c3"]),
+            helper.make_node("Add", ["c3", "r2"], ["s3"]),
+            helper.make_node("Relu", ["s3"], ["r3"]),
+            helper.make_node("GlobalAveragePool", ["r3"], ["features"]),
         ],
         "model",
         [helper.make_tensor_value_info("image", TensorProto.FLOAT, [2, 3, 20, 20])],
@@ -117,5 +121,5 @@ def test_a_model_of_onnx_runs_too(folder: Path) -> None:
     onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=9), folder / "model.onnx")
     done = run(folder, "from_onnx.py")
     assert done.returncode == 0, done.stderr
-    assert "custom_accel.conv2d_bias_relu, custom_accel.conv2d_relu" in done.stdout
+    assert "2 x custom_accel.conv2d_bias_relu, custom_accel.conv2d_relu" in done.stdout
     assert "agrees with onnxruntime" in done.stdout
