@@ -74,6 +74,8 @@ def unpack(payload: bytes | memoryview) -> tuple[Header, bytes, memoryview]:
     if magic != _MAGIC:
         raise ValueError("this is no payload of the OpenVINO backend; build the model again")
     at = _FIXED.size + length
+    if len(view) < at:
+        raise ValueError("a payload of the OpenVINO backend is cut off; build the model again")
     fields = json.loads(bytes(view[_FIXED.size : at]))
     header = Header(**{**fields, "copies": [(int(a), int(b)) for a, b in fields["copies"]]})
     end = at + header.model_bytes
