@@ -46,7 +46,7 @@ def affine(name: str = "affine", *, keep_constants: bool = True, **choices: Any)
             "names": [value.name for value in (*graph.inputs, *graph.constants)],
             "calls": [
                 [
-                    call.name.rpartition(".")[2],
+                    call.ops[0].name,
                     [v.name for v in call.operands],
                     call.results[0].name,
                 ]
@@ -130,7 +130,7 @@ def test_what_is_no_backend_is_refused() -> None:
 def test_a_codegen_that_tvm_has_itself_is_not_replaced(two_outputs: tvm.IRModule) -> None:
     tvm_ffi.register_global_func("relax.ext.tvm_has_this", lambda *_: [])
     with pytest.raises(OptionError, match=r"relax\.ext\.tvm_has_this is registered already"):
-        byoc.partition(two_outputs, affine("tvm_has_this"))
+        byoc.compile(two_outputs, affine("tvm_has_this"))
 
 
 @needs_core
@@ -150,6 +150,12 @@ def test_a_runtime_that_a_plugin_has_is_left_alone(make_module: Any) -> None:
 def add_one(make_module: Any) -> tvm.IRModule:
     one = relax.const(np.ones(3, "float32"))
     return make_module({"x": ((3,), "float32")}, lambda x: op.add(x, one))
+
+
+@needs_core
+def test_tvm_has_the_codegen_once_the_backend_is_registered() -> None:
+    byoc.register_backend(affine("known_to_tvm"))
+    assert tvm_ffi.get_global_func("relax.ext.known_to_tvm")
 
 
 # Patterns

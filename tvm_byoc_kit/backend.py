@@ -145,16 +145,16 @@ class Backend:
     def require(self, step: Step) -> None:
         """Raise `BackendUnavailable` with the reason and the remedy unless `step` can be done.
 
-        When it can, a backend in Python has its global functions registered; partitioning needs
-        none.
+        When it can, a backend in Python has its global functions registered: that of the codegen,
+        since what follows may be TVM's own RunCodegen, and beyond partitioning that of the runtime.
         """
         status = self.check(step)
         if not status:
             raise BackendUnavailable(self.name, step, status.detail, status.remedy)
-        if step != "partition" and (self.codegen is not None or self.runtime is not None):
+        if self.codegen is not None or self.runtime is not None:
             from tvm_byoc_kit.python_codegen import provide
 
-            provide(self)
+            provide(self, runtime=step != "partition")
 
     def make_options(self, options: object) -> dict[str, Any]:
         """Validate `options` (None, a mapping, or the backend's own dataclass) into a dict.

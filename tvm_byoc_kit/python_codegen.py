@@ -28,11 +28,17 @@ _PROVIDED: dict[str, Backend] = {}
 _LOCK = threading.Lock()
 
 
-def provide(backend: Backend) -> None:
+def provide(backend: Backend, *, runtime: bool = True) -> None:
     """Register the global functions of a backend in Python, unless that has been done.
 
     ``byoc.runtime.<name>`` that is there already, of an executor in C++, is left alone; where the
     backend has a plugin for that and it was built, it is loaded and taken.
+
+    Parameters
+    ----------
+    backend : Backend
+    runtime : bool
+        Whether that of the runtime too, or of the codegen alone.
 
     Raises
     ------
@@ -47,6 +53,8 @@ def provide(backend: Backend) -> None:
             _check_free(backend, tvm_ffi)
         _PROVIDED[backend.name] = backend
         for name, make in _functions(backend, tvm_ffi).items():
+            if name.startswith("byoc.runtime.") and not runtime:
+                continue
             if tvm_ffi.get_global_func(name, allow_missing=True) is None:
                 tvm_ffi.register_global_func(name, make())
 
@@ -68,7 +76,6 @@ def provide_runtime(name: str, package: str) -> None:
 
 def _functions(backend: Backend, tvm_ffi: Any) -> dict[str, Callable[[], Any]]:
     """What makes each of the global functions."""
-
     viewed = tvm_ffi.get_global_func("byoc.payload.viewed", allow_missing=True)
 
     def runtime() -> Any:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import sys
+
 from tvm_byoc_kit.backend import REGISTERED, Backend, owner
 from tvm_byoc_kit.errors import OptionError
+from tvm_byoc_kit.python_codegen import provide
 
 __all__ = ["register_backend"]
 
@@ -28,7 +31,7 @@ def register_backend(backend: Backend, *, replace: bool = False) -> Backend:
     Raises
     ------
     OptionError
-        When the name is taken; the message names both owners.
+        When the name is taken, or TVM has a codegen of that name; the message names both owners.
     """
     if not isinstance(backend, Backend):
         raise OptionError(f"expected a Backend, found a {type(backend).__name__}")
@@ -40,5 +43,7 @@ def register_backend(backend: Backend, *, replace: bool = False) -> Backend:
             f"backend '{backend.name}' of module '{new}' cannot be registered: the name belongs to "
             f"{taken}; choose another name{advice}"
         )
+    if "tvm" in sys.modules:  # else when TVM is first needed
+        provide(backend, runtime=False)
     REGISTERED[backend.name] = backend
     return backend
