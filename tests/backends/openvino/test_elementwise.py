@@ -113,7 +113,9 @@ def test_quotients_and_remainders_have_the_signs_of_pytorch(check: Any, name: st
 @pytest.mark.parametrize("name", QUOTIENTS)
 @pytest.mark.parametrize("dtype", ["int32", "int64", "uint8"])
 def test_quotients_of_integers_are_refused(check: Any, name: str, dtype: str) -> None:
-    assert "divides integers as float32" in check.refusal(relax_op(name), ((4,), dtype), ((4,), dtype))
+    assert "divides integers as float32" in check.refusal(
+        relax_op(name), ((4,), dtype), ((4,), dtype)
+    )
 
 
 @pytest.mark.parametrize("name", ["add", "subtract", "multiply", "abs", "negative"])
@@ -196,9 +198,7 @@ def test_where_chooses_in_each_dtype(check: Any, dtype: str) -> None:
 @pytest.mark.parametrize("target", DTYPES)
 def test_casts_keep_small_numbers(check: Any, source: str, target: str) -> None:
     x = np.abs(values(9, dtype=source, below=4)) if source != "bool" else values(9, dtype=source)
-    check(
-        lambda x: op.astype(x, target), lambda x: x.to(getattr(torch, target)), x.astype(source)
-    )
+    check(lambda x: op.astype(x, target), lambda x: x.to(getattr(torch, target)), x.astype(source))
 
 
 CASTS = {
@@ -303,7 +303,7 @@ def test_any_shapes_broadcast(check: Any, data: st.DataObject) -> None:
 
 def test_constants_beyond_32_bits_are_refused(check: Any) -> None:
     reason = check.refusal(lambda x: op.add(x, relax.const(2**40, "int64")), ((2,), "int64"))
-    assert "beyond 32 bits" in reason
+    assert "exceeds 32 bits" in reason
 
 
 @pytest.mark.parametrize("dtype", ["float64", "int16", "uint32", "bfloat16"])

@@ -120,7 +120,7 @@ def test_take(check: Any, dtype: str, index: str) -> None:
     x = values(2, 3, 4, dtype=dtype)
     where = indices(2, 2, below=3, dtype=index)
     check(lambda x, i: op.take(x, i, 1), lambda x, i: x[:, i.long()], x, where)
-    check(lambda x, i: op.take(x, i), lambda x, i: x[i.long()], x[0, 0], where)
+    check(op.take, lambda x, i: x[i.long()], x[0, 0], where)
     beyond = RNG.integers(-5, 9, (2, 2)).astype(index)
     check(
         lambda x, i: op.take(x, i, -2, mode="clip"),
@@ -223,7 +223,9 @@ def test_scatters_of_slices_that_reduce(check: Any, name: str) -> None:
         return x
 
     places = np.array([[1], [1], [3]])
-    check(lambda x, i, u: op.scatter_nd(x, i, u, name), reference, values(4, 3), places, values(3, 3))
+    check(
+        lambda x, i, u: op.scatter_nd(x, i, u, name), reference, values(4, 3), places, values(3, 3)
+    )
 
 
 def test_scatters_that_reduce_integers_are_refused(check: Any) -> None:
@@ -279,7 +281,9 @@ def test_symbolic_sizes_of_indices(check: Any) -> None:
         i + 9,
         shapes=shapes[:2],
     )
-    check(lambda x, *i: op.index_tensor(x, list(i)), lambda x, i, j: x[i, j], x, i, i, shapes=shapes)
+    check(
+        lambda x, *i: op.index_tensor(x, list(i)), lambda x, i, j: x[i, j], x, i, i, shapes=shapes
+    )
 
 
 @settings(max_examples=25, deadline=None)

@@ -123,11 +123,13 @@ def test_a_payload_is_what_was_packed() -> None:
         assert bytes(weights) == bytes(range(size))
 
 
-@pytest.mark.parametrize("damage", [lambda p: p[:-1], lambda p: p + b"x", lambda p: b"", lambda p: b"X" * 99])
+@pytest.mark.parametrize(
+    "damage", [lambda p: p[:-1], lambda p: p + b"x", lambda _: b"", lambda _: b"X" * 99]
+)
 def test_other_bytes_are_told_from_a_payload(
     dense_payload: bytes, damage: Callable[[bytes], bytes]
 ) -> None:
-    with pytest.raises(ValueError, match="payload of the OpenVINO backend.*build the model again"):
+    with pytest.raises(ValueError, match=r"payload of the OpenVINO backend.*build the model again"):
         Executor(damage(dense_payload))
 
 
@@ -153,7 +155,7 @@ def test_an_input_that_is_an_output_is_copied(make_module: Any) -> None:
     statistics = [np.abs(RNG.normal(size=3)).astype(np.float32) for _ in range(4)]
     names = ("gamma", "beta", "mean", "variance")
     mod = make_module(
-        {"x": ((2, 3, 4), "float32"), **{name: ((3,), "float32") for name in names}},
+        {"x": ((2, 3, 4), "float32"), **dict.fromkeys(names, ((3,), "float32"))},
         lambda x, *rest: op.nn.batch_norm(x, *rest, 1, 1e-4, training=False),
     )
     x = RNG.normal(size=(2, 3, 4)).astype(np.float32)
@@ -217,7 +219,7 @@ def test_threads_share_an_executor(dense_payload: bytes) -> None:
 
 def test_a_device_that_is_not_there_is_named_with_those_that_are(check: Any) -> None:
     payload = codegen(check.graph(dense, ((2, 3), "float32")), {"device": "NPU"})
-    with pytest.raises(ValueError, match="(?s)for NPU.*it has CPU"):
+    with pytest.raises(ValueError, match=r"(?s)for NPU.*it has CPU"):
         Executor(payload)
 
 

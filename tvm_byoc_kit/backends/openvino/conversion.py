@@ -195,7 +195,7 @@ class Conversion:
             sides = self._expression(node.args[0]), self._expression(node.args[1])
             return getattr(opset, _FUNCTIONS[ast.unparse(node.func)])(*sides)
         raise ModelError(
-            f"region `{self._graph.name}`: a dimension `{ast.unparse(node)}` is more than arithmetic"
+            f"region `{self._graph.name}`: a dimension `{ast.unparse(node)}` is no plain arithmetic"
         )
 
     def _symbol(self, name: str) -> Node:

@@ -73,7 +73,7 @@ class Executor:
             np.copyto(np.from_dlpack(arguments[target]), np.from_dlpack(arguments[source]))
 
     def _request(self) -> Any:
-        """This thread's own: a request is busy while it runs."""
+        """The calling thread's own: a request is busy while it runs."""
         request = getattr(self._local, "request", None)
         if request is None:
             request = self._local.request = self._compiled.create_infer_request()
@@ -107,7 +107,7 @@ def _narrow(argument: Any, number: int) -> np.ndarray:
 
 
 def _fits(array: np.ndarray) -> bool:
-    return bool(_LOWEST <= array.min() and array.max() <= _HIGHEST)
+    return bool(array.min() >= _LOWEST and array.max() <= _HIGHEST)
 
 
 _lock = threading.Lock()

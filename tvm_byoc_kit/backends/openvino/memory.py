@@ -18,7 +18,8 @@ def lent(array: np.ndarray) -> np.ndarray:
     if array.flags.writeable:
         return array
     if not array.nbytes:
-        return array.copy()
+        return np.array(array)
     pointer = ctypes.cast(array.ctypes.data, ctypes.POINTER(ctypes.c_uint8))
     flat = np.ctypeslib.as_array(pointer, (array.nbytes,))
-    return flat.view(array.dtype).reshape(array.shape)
+    view: np.ndarray = flat.view(array.dtype).reshape(array.shape)
+    return view

@@ -62,11 +62,6 @@ def _named_tensors(call: Call) -> Iterator[tuple[str, Any]]:
         yield "the result", member
 
 
-def operand_dtypes(call: Call) -> list[str]:
-    """The dtypes of the tensors that `call` reads."""
-    return [str(member.dtype) for argument in call.args for member in _members(argument.ty)]
-
-
 def dims(expr: Any) -> list[int | None]:
     """The sizes of a tensor of known rank; None for one that is symbolic."""
     return [_size(dim) for dim in expr.ty.shape.values]
@@ -126,7 +121,7 @@ def narrow_constants(call: Call) -> str | None:
     for i, argument in enumerate(call.args):
         data = array_of(argument) if str(getattr(argument.ty, "dtype", "")) == "int64" else None
         if data is not None and data.size and not _LOWEST <= data.min() <= data.max() <= _HIGHEST:
-            return f"{call.op.name}: operand {i} has integers beyond 32 bits, in which OpenVINO computes"
+            return f"{call.op.name}: operand {i} exceeds 32 bits, in which OpenVINO computes"
     return None
 
 
@@ -153,7 +148,7 @@ def same_dtype(call: Call) -> str | None:
     """OpenVINO does not promote: operands are all of one dtype, and so is the result."""
     found = sorted({str(ty.dtype) for _, ty in _named_tensors(call)})
     if len(found) > 1:
-        return f"{call.op.name}: operands and result are {' and '.join(found)}; OpenVINO takes one dtype"
+        return f"{call.op.name}: computes {' and '.join(found)} together; OpenVINO takes one dtype"
     return None
 
 
@@ -193,7 +188,9 @@ def trailing_axes(call: Call) -> str | None:
     rank = call.args[0].ty.ndim
     axes = sorted(int(axis) % rank for axis in call.attrs.axes)
     if axes != list(range(rank - len(axes), rank)):
-        return f"{call.op.name}: normalizes axes {axes} of {rank}; OpenVINO's form takes the last ones"
+        return (
+            f"{call.op.name}: normalizes axes {axes} of {rank}; OpenVINO's form takes the last ones"
+        )
     return None
 
 

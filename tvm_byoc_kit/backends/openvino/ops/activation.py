@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tvm_byoc_kit.backends.openvino.opset import integers, opset, scalar
 from tvm_byoc_kit.backends.openvino.ops.table import Entry, same
+from tvm_byoc_kit.backends.openvino.opset import integers, opset, scalar
 from tvm_byoc_kit.backends.openvino.predicates import BYTE, FLOAT, INT, dtypes, same_dtype
 
 if TYPE_CHECKING:
-    from tvm_byoc_kit.backends.openvino.opset import Node
     from tvm_byoc_kit.backends.openvino.ops.table import Table
+    from tvm_byoc_kit.backends.openvino.opset import Node
     from tvm_byoc_kit.graph import Op
 
 __all__ = ["TABLE"]
@@ -32,7 +32,9 @@ def _gelu_tanh(_op: Op, x: Node) -> Node:
 
 
 def _leaky_relu(op: Op, x: Node) -> Node:
-    return opset.prelu(x, opset.unsqueeze(scalar(op.attrs["alpha"], op.results[0].dtype), integers(0)))
+    return opset.prelu(
+        x, opset.unsqueeze(scalar(op.attrs["alpha"], op.results[0].dtype), integers(0))
+    )
 
 
 def _prelu(op: Op, x: Node, slope: Node) -> Node:

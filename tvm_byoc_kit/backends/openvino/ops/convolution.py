@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tvm_byoc_kit.backends.openvino.opset import integers, opset
 from tvm_byoc_kit.backends.openvino.ops.layouts import from_channels_first, spatial, to_layout
 from tvm_byoc_kit.backends.openvino.ops.table import Entry
+from tvm_byoc_kit.backends.openvino.opset import integers, opset
 from tvm_byoc_kit.backends.openvino.predicates import (
     FLOAT,
     dtypes,
@@ -16,8 +16,8 @@ from tvm_byoc_kit.backends.openvino.predicates import (
 )
 
 if TYPE_CHECKING:
-    from tvm_byoc_kit.backends.openvino.opset import Node
     from tvm_byoc_kit.backends.openvino.ops.table import Table
+    from tvm_byoc_kit.backends.openvino.opset import Node
     from tvm_byoc_kit.graph import Op
 
 __all__ = ["TABLE"]

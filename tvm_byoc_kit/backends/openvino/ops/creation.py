@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tvm_byoc_kit.backends.openvino.opset import element_type, integers, opset, scalar
 from tvm_byoc_kit.backends.openvino.ops.table import Entry
+from tvm_byoc_kit.backends.openvino.opset import element_type, integers, opset, scalar
 from tvm_byoc_kit.backends.openvino.predicates import ANY, constant_numbers, dtypes, same_dtype
 
 if TYPE_CHECKING:
-    from tvm_byoc_kit.backends.openvino.opset import Node
     from tvm_byoc_kit.backends.openvino.ops.table import Converter, Table
+    from tvm_byoc_kit.backends.openvino.opset import Node
     from tvm_byoc_kit.graph import Op
 
 __all__ = ["TABLE"]

@@ -7,13 +7,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tvm_byoc_kit.backends.openvino.opset import element_type, opset, scalar
 from tvm_byoc_kit.backends.openvino.ops.table import Entry, same
-from tvm_byoc_kit.backends.openvino.predicates import ANY, BOOL, BYTE, FLOAT, INT, dtypes, same_dtype
+from tvm_byoc_kit.backends.openvino.opset import element_type, opset, scalar
+from tvm_byoc_kit.backends.openvino.predicates import (
+    ANY,
+    BOOL,
+    BYTE,
+    FLOAT,
+    INT,
+    dtypes,
+    same_dtype,
+)
 
 if TYPE_CHECKING:
-    from tvm_byoc_kit.backends.openvino.opset import Node
     from tvm_byoc_kit.backends.openvino.ops.table import Table
+    from tvm_byoc_kit.backends.openvino.opset import Node
     from tvm_byoc_kit.graph import Op
 
 __all__ = ["TABLE"]
@@ -32,9 +40,7 @@ def _square(_op: Op, x: Node) -> Node:
 
 
 def _truncate(op: Op, x: Node) -> Node:
-    return opset.select(
-        opset.less(x, scalar(0, _dtype(op))), opset.ceiling(x), opset.floor(x)
-    )
+    return opset.select(opset.less(x, scalar(0, _dtype(op))), opset.ceiling(x), opset.floor(x))
 
 
 def _multiply_add(_op: Op, x: Node, y: Node, z: Node) -> Node:
@@ -62,7 +68,9 @@ def _clip(op: Op, x: Node, low: float, high: float) -> Node:
 
 
 def _inside(round_: Any, bound: float, least: float, most: float) -> float:
-    return min(max(bound, least), most) if math.isinf(bound) else min(max(round_(bound), least), most)
+    return (
+        min(max(bound, least), most) if math.isinf(bound) else min(max(round_(bound), least), most)
+    )
 
 
 def _cast(op: Op, x: Node) -> Node:

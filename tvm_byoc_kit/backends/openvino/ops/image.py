@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tvm_byoc_kit.backends.openvino.opset import integers, opset
 from tvm_byoc_kit.backends.openvino.ops.table import Entry
-from tvm_byoc_kit.backends.openvino.predicates import FLOAT, dtypes, plain_layouts, same_dtype, unless
+from tvm_byoc_kit.backends.openvino.opset import integers, opset
+from tvm_byoc_kit.backends.openvino.predicates import (
+    FLOAT,
+    dtypes,
+    plain_layouts,
+    same_dtype,
+    unless,
+)
 
 if TYPE_CHECKING:
     from tvm.relax import Call
 
-    from tvm_byoc_kit.backends.openvino.opset import Node
     from tvm_byoc_kit.backends.openvino.ops.table import Table
+    from tvm_byoc_kit.backends.openvino.opset import Node
     from tvm_byoc_kit.graph import Op
 
 __all__ = ["TABLE"]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tvm_byoc_kit.backends.openvino.ops.table import Entry, tensor
 from tvm_byoc_kit.backends.openvino.opset import element_type, integers, opset, scalar
-from tvm_byoc_kit.backends.openvino.ops.table import Entry
 from tvm_byoc_kit.backends.openvino.predicates import (
     ANY,
     FLOAT,
@@ -19,20 +19,15 @@ from tvm_byoc_kit.backends.openvino.predicates import (
 if TYPE_CHECKING:
     from tvm.relax import Call
 
+    from tvm_byoc_kit.backends.openvino.ops.table import Predicate, Table
     from tvm_byoc_kit.backends.openvino.opset import Node
-    from tvm_byoc_kit.backends.openvino.ops.table import Table
-    from tvm_byoc_kit.graph import Op, Value
+    from tvm_byoc_kit.graph import Op
 
 __all__ = ["TABLE"]
 
 
-def _value(op: Op, number: int) -> Value:
-    value: Value = op.operands[number]  # type: ignore[assignment]
-    return value
-
-
 def _take(op: Op, x: Node, indices: Node) -> Node:
-    axis = (op.attrs["axis"] or 0) % len(_value(op, 0).shape)  # None: data of one axis
+    axis = (op.attrs["axis"] or 0) % len(tensor(op).shape)  # None: data of one axis
     if op.attrs["mode"] == "clip":
         indices = _clipped(op, x, indices, axis)
     elif op.attrs["mode"] == "wrap":
@@ -45,7 +40,7 @@ def _wrapped(op: Op, indices: Node, axis: int) -> Node:
 
     What the first division leaves is so small that the second is exact.
     """
-    dtype, size = _value(op, 1).dtype, int(_value(op, 0).shape[axis])
+    dtype, size = tensor(op, 1).dtype, int(tensor(op).shape[axis])
     for _ in range(2):
         ratio = opset.divide(
             opset.convert(indices, element_type("float32")), scalar(size, "float32")
@@ -56,26 +51,33 @@ def _wrapped(op: Op, indices: Node, axis: int) -> Node:
 
 
 def _clipped(op: Op, x: Node, indices: Node, axis: int) -> Node:
-    dtype = _value(op, 1).dtype
+    dtype = tensor(op, 1).dtype
     size = opset.gather(opset.shape_of(x), integers(axis), integers(0))
     last = opset.convert_like(opset.subtract(size, integers(1)), indices)
     return opset.minimum(opset.maximum(indices, scalar(0, dtype)), last)
 
 
 def _gather_elements(op: Op, x: Node, indices: Node) -> Node:
-    return opset.gather_elements(x, indices, op.attrs["axis"] % len(_value(op, 0).shape))
+    return opset.gather_elements(x, indices, op.attrs["axis"] % len(tensor(op).shape))
 
 
 def _gather_nd(op: Op, x: Node, indices: Node) -> Node:
     return opset.gather_nd(x, indices, op.attrs["batch_dims"])
 
 
-_REDUCTIONS = {"update": "none", "add": "sum", "mul": "prod", "min": "min", "max": "max", "mean": "mean"}
+_REDUCTIONS = {
+    "update": "none",
+    "add": "sum",
+    "mul": "prod",
+    "min": "min",
+    "max": "max",
+    "mean": "mean",
+}
 _ND_REDUCTIONS = {name: node for name, node in _REDUCTIONS.items() if name != "mean"}
 
 
 def _scatter_elements(op: Op, x: Node, indices: Node, updates: Node) -> Node:
-    axis = integers(op.attrs["axis"] % len(_value(op, 0).shape))
+    axis = integers(op.attrs["axis"] % len(tensor(op).shape))
     reduction = _REDUCTIONS[op.attrs["reduction"]]
     return opset.scatter_elements_update(x, indices, updates, axis, reduction)
 
@@ -116,20 +118,18 @@ def _reduces_integers(call: Call) -> bool:
     return str(call.attrs.reduction) != "update" and str(call.args[0].ty.dtype) not in FLOAT
 
 
-def _reduction_is_other(table: dict[str, str]) -> object:
-    def check(call: Call) -> str | None:
-        if str(call.attrs.reduction) not in table:
-            return f"{call.op.name}: the reduction {call.attrs.reduction} is none of {', '.join(table)}"
-        return None
+def _reduction_is_other(table: dict[str, str]) -> Predicate:
+    def check(call: Call) -> bool:
+        return str(call.attrs.reduction) not in table
 
-    return check
+    return unless(check, f"the reduction is none of {', '.join(table)}")
 
 
 def _index_dtypes_differ(call: Call) -> bool:
     return len({str(field.dtype) for field in call.args[1].ty.fields}) > 1
 
 
-def _scattered(table: dict[str, str]) -> tuple[object, ...]:
+def _scattered(table: dict[str, str]) -> tuple[Predicate, ...]:
     return (
         dtypes(ANY),
         dtypes(INT, operand=1),
@@ -148,8 +148,8 @@ TABLE: Table = {
     ),
     "relax.gather_elements": Entry(_gather_elements, _GATHERED, (2,)),
     "relax.gather_nd": Entry(_gather_nd, _GATHERED, (2,)),
-    "relax.scatter_elements": Entry(_scatter_elements, _scattered(_REDUCTIONS), (3,)),  # type: ignore[arg-type]
-    "relax.scatter_nd": Entry(_scatter_nd, _scattered(_ND_REDUCTIONS), (3,)),  # type: ignore[arg-type]
+    "relax.scatter_elements": Entry(_scatter_elements, _scattered(_REDUCTIONS), (3,)),
+    "relax.scatter_nd": Entry(_scatter_nd, _scattered(_ND_REDUCTIONS), (3,)),
     "relax.index_tensor": Entry(
         _index_tensor,
         (*_GATHERED, unless(_index_dtypes_differ, "the indices are of two dtypes")),

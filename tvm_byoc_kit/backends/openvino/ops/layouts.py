@@ -1,4 +1,4 @@
-"""Layouts: OpenVINO's operators take channels first, so other layouts are transposed around them."""
+"""Layouts: OpenVINO takes channels first, so other layouts are transposed around its operators."""
 
 from __future__ import annotations
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tvm_byoc_kit.backends.openvino.ops.table import Entry, tensor
 from tvm_byoc_kit.backends.openvino.opset import integers, opset, scalar
-from tvm_byoc_kit.backends.openvino.ops.table import Entry
 from tvm_byoc_kit.backends.openvino.predicates import FLOAT, dims, dtypes, same_dtype, unless
 
 if TYPE_CHECKING:
     from tvm.relax import Call
 
-    from tvm_byoc_kit.backends.openvino.opset import Node
     from tvm_byoc_kit.backends.openvino.ops.table import Table
+    from tvm_byoc_kit.backends.openvino.opset import Node
     from tvm_byoc_kit.graph import Op
 
 __all__ = ["TABLE"]
@@ -34,7 +34,9 @@ def _einsum(op: Op, operands: tuple[Node, ...]) -> Node:
 
 def _as_node(operand: Node) -> Node:
     """`Einsum` of OpenVINO's Python takes nodes only, and no outputs of them."""
-    return operand.get_node() if hasattr(operand, "get_node") and operand.get_index() == 0 else operand
+    return (
+        operand.get_node() if hasattr(operand, "get_node") and operand.get_index() == 0 else operand
+    )
 
 
 _HEADS_FIRST = (0, 2, 1, 3)
@@ -43,7 +45,7 @@ _HEADS_FIRST = (0, 2, 1, 3)
 def _attention(op: Op, q: Node, k: Node, v: Node, bias: Node | None = None) -> Node:
     """Relax has the heads behind the sequence, OpenVINO before it."""
     q, k, v = (opset.transpose(x, integers(_HEADS_FIRST)) for x in (q, k, v))
-    dtype, size = op.results[0].dtype, op.operands[0].shape[-1]  # type: ignore[union-attr]
+    dtype, size = op.results[0].dtype, tensor(op).shape[-1]
     scale = op.attrs["scale"]
     factor = scalar(float(size) ** -0.5 if scale is None else scale, dtype)
     if bias is None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tvm_byoc_kit.backends.openvino.ops.table import Entry, same, tensor
 from tvm_byoc_kit.backends.openvino.opset import opset, scalar
-from tvm_byoc_kit.backends.openvino.ops.table import Entry, same
 from tvm_byoc_kit.backends.openvino.predicates import (
     ANY,
     BOOL,
@@ -17,21 +17,21 @@ from tvm_byoc_kit.backends.openvino.predicates import (
 )
 
 if TYPE_CHECKING:
-    from tvm_byoc_kit.backends.openvino.opset import Node
     from tvm_byoc_kit.backends.openvino.ops.table import Converter, Table
+    from tvm_byoc_kit.backends.openvino.opset import Node
     from tvm_byoc_kit.graph import Op
 
 __all__ = ["TABLE"]
 
 
 def _is_integer(op: Op) -> bool:
-    return getattr(op.operands[0], "dtype", "") in INT
+    return tensor(op).dtype in INT
 
 
 def _equal(op: Op, x: Node, y: Node) -> Node:
-    """OpenVINO compares integers as ``float32``; their difference is zero exactly where they agree."""
+    """OpenVINO compares integers as ``float32``; their difference is exact, and so is 0 of it."""
     if _is_integer(op):
-        return opset.equal(opset.subtract(x, y), scalar(0, op.operands[0].dtype))  # type: ignore[union-attr]
+        return opset.equal(opset.subtract(x, y), scalar(0, tensor(op).dtype))
     return opset.equal(x, y)
 
 
@@ -43,7 +43,7 @@ def _less(op: Op, x: Node, y: Node) -> Node:
     """Integers that are the same as ``float32`` are near each other: their difference decides."""
     if not _is_integer(op):
         return opset.less(x, y)
-    difference_is_negative = opset.less(opset.subtract(x, y), scalar(0, op.operands[0].dtype))  # type: ignore[union-attr]
+    difference_is_negative = opset.less(opset.subtract(x, y), scalar(0, tensor(op).dtype))
     near = opset.logical_and(opset.equal(x, y), difference_is_negative)
     return opset.logical_or(opset.less(x, y), near)
 

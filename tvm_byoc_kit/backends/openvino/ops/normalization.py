@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tvm_byoc_kit.backends.openvino.opset import integers, opset, scalar
 from tvm_byoc_kit.backends.openvino.ops.table import Entry
+from tvm_byoc_kit.backends.openvino.opset import integers, opset, scalar
 from tvm_byoc_kit.backends.openvino.predicates import (
     FLOAT,
     dtypes,
@@ -17,8 +17,8 @@ from tvm_byoc_kit.backends.openvino.predicates import (
 if TYPE_CHECKING:
     from tvm.relax import Call
 
-    from tvm_byoc_kit.backends.openvino.opset import Node
     from tvm_byoc_kit.backends.openvino.ops.table import Table
+    from tvm_byoc_kit.backends.openvino.opset import Node
     from tvm_byoc_kit.graph import Op
 
 __all__ = ["TABLE"]
@@ -33,7 +33,7 @@ def _axes(op: Op) -> list[int]:
 
 
 def _standardized(op: Op, x: Node, axes: list[int]) -> Node:
-    return opset.mvn(x, integers(axes), True, op.attrs["epsilon"], "inside_sqrt")  # noqa: FBT003
+    return opset.mvn(x, integers(axes), True, op.attrs["epsilon"], "inside_sqrt")
 
 
 def _scaled(op: Op, x: Node, gamma: Node, beta: Node) -> Node:
@@ -67,14 +67,15 @@ def _rms_norm(op: Op, x: Node, weights: Node) -> Node:
     return opset.multiply(opset.divide(x, root), weights)
 
 
-def _batch_norm(op: Op, x: Node, gamma: Node, beta: Node, mean: Node, variance: Node) -> list[Node]:
-    """All three results, since a pattern cannot end in one of them; the statistics do not change."""
+def _batch_norm(op: Op, x: Node, *rest: Node) -> list[Node]:
+    """All three results, since no pattern can end in one of them; the statistics stay."""
+    gamma, beta, mean, variance = rest
     normal = opset.batch_norm_inference(x, gamma, beta, mean, variance, op.attrs["epsilon"])
     return [normal, mean, variance]
 
 
 def _channels_are_elsewhere(call: Call) -> bool:
-    return int(call.attrs.channel_axis) % call.args[0].ty.ndim != 1
+    return bool(int(call.attrs.channel_axis) % call.args[0].ty.ndim != 1)
 
 
 def _leaves_axes(call: Call) -> bool:
@@ -83,7 +84,7 @@ def _leaves_axes(call: Call) -> bool:
 
 
 def _axis_is_not_one(call: Call) -> bool:
-    return int(call.attrs.axis) % call.args[0].ty.ndim != 1
+    return bool(int(call.attrs.axis) % call.args[0].ty.ndim != 1)
 
 
 def _trains(call: Call) -> bool:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tvm_byoc_kit.backends.openvino.opset import integers, opset
 from tvm_byoc_kit.backends.openvino.ops.layouts import from_channels_first, spatial, to_layout
-from tvm_byoc_kit.backends.openvino.ops.table import Entry
+from tvm_byoc_kit.backends.openvino.ops.table import Entry, tensor
+from tvm_byoc_kit.backends.openvino.opset import integers, opset
 from tvm_byoc_kit.backends.openvino.predicates import (
     FLOAT,
     dims,
@@ -20,9 +20,9 @@ from tvm_byoc_kit.backends.openvino.predicates import (
 if TYPE_CHECKING:
     from tvm.relax import Call
 
-    from tvm_byoc_kit.backends.openvino.opset import Node
     from tvm_byoc_kit.backends.openvino.ops.table import Table
-    from tvm_byoc_kit.graph import Op, Value
+    from tvm_byoc_kit.backends.openvino.opset import Node
+    from tvm_byoc_kit.graph import Op
 
 __all__ = ["TABLE"]
 
@@ -75,12 +75,11 @@ def _average_pool(op: Op, x: Node) -> Node:
 
 
 def _adaptive(op: Op, x: Node) -> Node:
-    data: Value = op.operands[0]  # type: ignore[assignment]
     layout, sizes = op.attrs["layout"], op.attrs["output_size"]
     axes = list(range(2, len(layout)))
     x = _channels_first(op, x)
     if sizes is None:
-        sizes = tuple(data.shape[layout.index(axis)] for axis in spatial(layout))
+        sizes = tuple(tensor(op).shape[layout.index(axis)] for axis in spatial(layout))
     if set(sizes) == {1}:  # the mean of everything, which OpenVINO fuses further
         return _result(op, opset.reduce_mean(x, integers(axes), keep_dims=True))
     return _result(op, opset.adaptive_avg_pool(x, integers(sizes)))

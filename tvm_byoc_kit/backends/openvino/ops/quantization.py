@@ -6,24 +6,23 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tvm_byoc_kit.backends.openvino.ops.table import Entry, tensor
 from tvm_byoc_kit.backends.openvino.opset import element_type, integers, opset
-from tvm_byoc_kit.backends.openvino.ops.table import Entry
 from tvm_byoc_kit.backends.openvino.predicates import BYTE, dims, dtypes, unless
 
 if TYPE_CHECKING:
     from tvm.relax import Call
 
-    from tvm_byoc_kit.backends.openvino.opset import Node
     from tvm_byoc_kit.backends.openvino.ops.table import Table
-    from tvm_byoc_kit.graph import Op, Value
+    from tvm_byoc_kit.backends.openvino.opset import Node
+    from tvm_byoc_kit.graph import Op
 
 __all__ = ["TABLE"]
 
 
 def _along_axis(op: Op, number: int, node: Node) -> Node:
     """Scale or zero point: of the whole tensor, or one for each place on an axis."""
-    value: Value = op.operands[number]  # type: ignore[assignment]
-    if all(size == 1 for size in value.shape):
+    if all(size == 1 for size in tensor(op, number).shape):
         return opset.reshape(node, integers([]), special_zero=False)
     rank = len(op.results[0].shape)
     shape = [1] * rank
@@ -44,9 +43,7 @@ def _dequantize(op: Op, x: Node, scale: Node, zero: Node) -> Node:
     wide = element_type("int32")
     offset = opset.convert(_along_axis(op, 2, zero), wide)
     steps = opset.subtract(opset.convert(x, wide), offset)
-    return opset.multiply(
-        opset.convert(steps, element_type("float32")), _along_axis(op, 1, scale)
-    )
+    return opset.multiply(opset.convert(steps, element_type("float32")), _along_axis(op, 1, scale))
 
 
 def _result_is_not_bytes(call: Call) -> bool:

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tvm_byoc_kit.backends.openvino.ops.table import Entry, tensor
 from tvm_byoc_kit.backends.openvino.opset import element_type, integers, opset, scalar
-from tvm_byoc_kit.backends.openvino.ops.table import Entry
 from tvm_byoc_kit.backends.openvino.predicates import ANY, BYTE, FLOAT, INT, dims, dtypes, unless
 
 if TYPE_CHECKING:
     from tvm.relax import Call
 
-    from tvm_byoc_kit.backends.openvino.opset import Node
     from tvm_byoc_kit.backends.openvino.ops.table import Converter, Table
-    from tvm_byoc_kit.graph import Op, Value
+    from tvm_byoc_kit.backends.openvino.opset import Node
+    from tvm_byoc_kit.graph import Op
 
 __all__ = ["TABLE"]
 
 
 def _rank(op: Op) -> int:
-    data: Value = op.operands[0]  # type: ignore[assignment]
-    return len(data.shape)
+    return len(tensor(op).shape)
 
 
 def _axis_list(op: Op) -> list[int]:
@@ -129,8 +128,7 @@ def _top_k(op: Op, x: Node) -> list[Node]:
 
 
 def _size(op: Op, axis: int) -> int:
-    data: Value = op.operands[0]  # type: ignore[assignment]
-    return int(data.shape[axis])
+    return int(tensor(op).shape[axis])
 
 
 def _sorted(op: Op, x: Node) -> tuple[Node, Node]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from tvm_byoc_kit.backends.openvino.ops.table import Entry, tensor
 from tvm_byoc_kit.backends.openvino.opset import integers, opset, scalar
-from tvm_byoc_kit.backends.openvino.ops.table import Entry
 from tvm_byoc_kit.backends.openvino.predicates import (
     ANY,
     constant_numbers,
@@ -20,16 +20,15 @@ from tvm_byoc_kit.backends.openvino.predicates import (
 if TYPE_CHECKING:
     from tvm.relax import Call
 
-    from tvm_byoc_kit.backends.openvino.opset import Node
     from tvm_byoc_kit.backends.openvino.ops.table import Table
-    from tvm_byoc_kit.graph import Op, Value
+    from tvm_byoc_kit.backends.openvino.opset import Node
+    from tvm_byoc_kit.graph import Dim, Op
 
 __all__ = ["TABLE"]
 
 
-def _shape(op: Op) -> tuple[int | str, ...]:
-    data: Value = op.operands[0]  # type: ignore[assignment]
-    return data.shape
+def _shape(op: Op) -> tuple[Dim, ...]:
+    return tensor(op).shape
 
 
 def _rank(op: Op) -> int:
@@ -84,13 +83,13 @@ def _stack(op: Op, members: tuple[Node, ...]) -> Node:
 
 def _split(op: Op, x: Node) -> list[Node]:
     axis, parts = op.attrs["axis"] % _rank(op), op.attrs["indices_or_sections"]
-    size = _shape(op)[axis]
     if isinstance(parts, int):
-        sizes = [result.shape[axis] for result in op.results]
+        sizes = [int(result.shape[axis]) for result in op.results]
     else:
-        cuts = [min(max(cut, 0), size) for cut in parts]  # type: ignore[type-var]
-        sizes = [end - begin for begin, end in pairwise([0, *cuts, size])]  # type: ignore[operator]
-    split = opset.variadic_split(x, integers(axis), integers(sizes))  # type: ignore[arg-type]
+        size = int(_shape(op)[axis])
+        cuts = [min(max(cut, 0), size) for cut in parts]
+        sizes = [end - begin for begin, end in pairwise([0, *cuts, size])]
+    split = opset.variadic_split(x, integers(axis), integers(sizes))
     return list(split.outputs())
 
 
@@ -151,14 +150,7 @@ def _has_symbolic_axis(call: Call) -> bool:
     return dims(call.args[0])[int(call.attrs.axis)] is None
 
 
-def _splits_unevenly(call: Call) -> bool:
-    from tvm.ir import TupleType
-
-    return not isinstance(call.ty, TupleType)
-
-
-def _has_empty_attribute(call: Call) -> bool:
-    """Relax's tile may name fewer repeats than the data has axes, or more; OpenVINO too."""
+def _repeats_nothing(call: Call) -> bool:
     return len(call.attrs.repeats) == 0
 
 
@@ -178,10 +170,6 @@ def _rank_is_not_four(call: Call) -> bool:
     return bool(call.args[0].ty.ndim != 4)  # noqa: PLR2004 - NCHW
 
 
-def _strides_or_ends(call: Call) -> list[Any]:
-    return list(call.args[1:])
-
-
 _MOVED = (dtypes(ANY), same_dtype)
 
 TABLE: Table = {
@@ -199,7 +187,7 @@ TABLE: Table = {
         _split, (*_MOVED, unless(_has_symbolic_axis, "the size of the split axis is symbolic"))
     ),
     "relax.strided_slice": Entry(_slice, (*_MOVED, constant_numbers), (4, 5)),
-    "relax.tile": Entry(_tile, (*_MOVED, unless(_has_empty_attribute, "repeats is empty"))),
+    "relax.tile": Entry(_tile, (*_MOVED, unless(_repeats_nothing, "repeats is empty"))),
     "relax.repeat": Entry(_repeat, _MOVED),
     "relax.nn.pad": Entry(
         _pad,

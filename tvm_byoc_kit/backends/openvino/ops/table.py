@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
     from tvm.relax import Call
 
     from tvm_byoc_kit.backends.openvino.opset import Node
-    from tvm_byoc_kit.graph import Op
+    from tvm_byoc_kit.graph import Op, Value
 
     Predicate = Callable[[Call], str | None]
     Converter = Callable[..., Node | list[Node]]
 
-__all__ = ["Entry", "Table", "same"]
+__all__ = ["Entry", "Table", "same", "tensor"]
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ Table = dict[str, Entry]
 
 
 def same(name: str) -> Converter:
-    """A converter to the OpenVINO operator `name`, which takes the same operands and no attributes."""
+    """A converter to the OpenVINO operator `name`: of the same operands, without attributes."""
 
     def convert(_op: Op, *operands: Any) -> Node:
         from tvm_byoc_kit.backends.openvino.opset import opset
@@ -51,3 +51,8 @@ def same(name: str) -> Converter:
         return getattr(opset, name)(*operands)
 
     return convert
+
+
+def tensor(op: Op, number: int = 0) -> Value:
+    """The tensor that is one of the operands of `op`."""
+    return cast("Value", op.operands[number])
