@@ -348,8 +348,9 @@ Written by `python scripts/bench.py --write` with {versions}, on {machine}.
 ResNet-18, ResNet-50, MobileNetV2, the BERT-like encoder and the convnet have random weights and are
 exported from PyTorch; the last two are real models. All sides get the same ONNX file, batch 1,
 float32. `tvm` is what `tvm.compile(mod, "llvm")` gives, `openvino` OpenVINO's own Python API
-without TVM, with the same settings: performance hint `LATENCY`, inference precision `f32`. Every
-side has the same number of threads, none spins while it waits. {executor}
+without TVM, with performance hint `LATENCY` and inference precision `f32`, as the backend has them; the backend
+does not pin threads to cores, OpenVINO by itself does. Every side has the same number of threads.
+{executor}
 
 ## Time of a call
 
@@ -364,8 +365,9 @@ time is that of all threads of the process.
 ## Getting ready, and memory
 
 CPU seconds from the ONNX file to the first result, and megabytes that the process takes more than
-before (most of it, and what it keeps after some calls), without the libraries themselves being
-imported; one side in a process. The artifact is the exported `.so`.
+before (the most, and what it keeps after some calls); one side in a process, the libraries imported
+before. Those that start from the imported model (`byoc:openvino`, `tvm`) hold that model and its
+weights too, which a process that runs an exported artifact does not. The artifact is the `.so`.
 
 {weights}
 
@@ -388,7 +390,11 @@ WEIGHT_COLUMNS = (
     *(f"{what} {side}" for what in ("s", "peak MB", "kept MB") for side in SIDES),
     "artifact MB",
 )
-START_COLUMNS = (*("model", "CPU s", "CPU s by hand", "wall s", "wall s by hand", "CPU ratio"),)
+START_COLUMNS = (
+    "model",
+    *(f"{what} {way}" for what in ("CPU s", "wall s") for way in STARTS),
+    "CPU ratio, first to last",
+)
 
 
 def page(results: Sequence[dict[str, Any]], rounds: int) -> str:

@@ -19,6 +19,7 @@
 #include <openvino/runtime/core.hpp>
 #include <openvino/runtime/infer_request.hpp>
 #include <openvino/runtime/tensor.hpp>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -135,6 +136,16 @@ struct Request {
   std::vector<Binding> outputs;
 };
 
+/*! \brief What `error` says, in one line: OpenVINO puts the place in its sources first. */
+std::string Reason(const std::exception& error) {
+  std::istringstream text(error.what());
+  std::string reason = "unknown error";
+  for (std::string line; std::getline(text, line);) {
+    if (line.find_first_not_of(" \t\r") != std::string::npos) reason = line;
+  }
+  return reason;
+}
+
 /*!
  * \brief OpenVINO itself, one for the process: regions share its threads.
  *
@@ -162,7 +173,7 @@ ov::CompiledModel Compile(const Payload& payload) {
       devices += (devices.empty() ? "" : ", ") + name;
     }
     TVM_FFI_THROW(ValueError) << "OpenVINO cannot compile the model for " << payload.device << ": "
-                              << error.what() << "; it has " << devices
+                              << Reason(error) << "; it has " << devices
                               << ". Build with options={'device': ...}";
   }
   TVM_FFI_UNREACHABLE();
@@ -208,7 +219,7 @@ class Executor {
     } catch (const ffi::Error&) {
       throw;
     } catch (const std::exception& error) {
-      TVM_FFI_THROW(RuntimeError) << "OpenVINO: " << error.what();
+      TVM_FFI_THROW(RuntimeError) << "OpenVINO: " << Reason(error);
     }
     std::lock_guard<std::mutex> lock(mutex_);
     idle_.push_back(std::move(request));  // one that has thrown is not used again
