@@ -348,9 +348,9 @@ Written by `python scripts/bench.py --write` with {versions}, on {machine}.
 ResNet-18, ResNet-50, MobileNetV2, the BERT-like encoder and the convnet have random weights and are
 exported from PyTorch; the last two are real models. All sides get the same ONNX file, batch 1,
 float32. `tvm` is what `tvm.compile(mod, "llvm")` gives, `openvino` OpenVINO's own Python API
-without TVM, with performance hint `LATENCY` and inference precision `f32`, as the backend has them; the backend
-does not pin threads to cores, OpenVINO by itself does. Every side has the same number of threads.
-{executor}
+without TVM, with performance hint `LATENCY` and inference precision `f32`, as the backend has them;
+the backend does not pin threads to cores, OpenVINO by itself does. Every side has the same number
+of threads. {executor}
 
 ## Time of a call
 

@@ -14,8 +14,10 @@ __all__ = ["Staging", "aligned_copy", "is_shared"]
 
 # What NumPy and TVM hand to each other through DLPack, five times faster than `tvm.runtime.tensor`
 # and `Tensor.numpy` copy it: NumPy's own numbers. The other dtypes are those of ml_dtypes.
-_SHARED = ("bool", "int8", "int16", "int32", "int64")
-_SHARED += ("uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64")
+_SHARED = frozenset(
+    ["bool", "float16", "float32", "float64"]
+    + [f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)]
+)
 _ALIGNMENT = 64  # bytes: compiled code loads whole vectors
 
 
