@@ -174,6 +174,14 @@ def test_a_damaged_library_is_left_alone_with_a_warning(
     assert second == "True", done.stderr
 
 
+def test_a_library_without_its_package_counts_as_stale(
+    openvino_plugin: Path, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy_plugin(openvino_plugin, place)
+    monkeypatch.setattr(plugin_build, "_version", lambda _package: "unknown")
+    assert "and unknown is installed" in plugin_build.inspect("openvino").detail
+
+
 def test_build_information_that_is_damaged_counts_as_stale(
     openvino_plugin: Path, place: Path
 ) -> None:

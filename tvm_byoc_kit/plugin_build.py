@@ -90,8 +90,7 @@ class Buildable:
         digest = hashlib.sha256()
         for path in sorted(self.sources.iterdir()):
             digest.update(path.name.encode() + b"\0" + path.read_bytes())
-        version = importlib.metadata.version(self.package)
-        return {self.package: version, "sources": digest.hexdigest()}
+        return {self.package: _version(self.package), "sources": digest.hexdigest()}
 
 
 BUILDABLE: Mapping[str, Buildable] = {
@@ -285,7 +284,7 @@ def _run_cmake(plugin: Buildable, target: Path, build: Path, installed: Path) ->
         "TvmByocKit_DIR": str(native.cmake_dir()),
         plugin.cmake_variable: str(package / plugin.cmake),
         "BYOC_RPATH": ";".join(rpath),
-        "BYOC_KIT_VERSION": _kit_version(),
+        "BYOC_KIT_VERSION": _version(remedies.KIT),
     }
     options = [f"-D{name}={value}" for name, value in definitions.items()]
     if ninja is not None:
@@ -327,10 +326,10 @@ def _library_path(folder: Path, target: Path) -> str:
     return str(folder)
 
 
-def _kit_version() -> str:
+def _version(package: str) -> str:
     with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-        return importlib.metadata.version(remedies.KIT)
-    return "unknown"  # run from a checkout
+        return importlib.metadata.version(package)
+    return "unknown"  # run from a checkout, or not installed by pip
 
 
 def _record(plugin: Buildable, installed: Path) -> None:
