@@ -2,8 +2,8 @@
 
     python scripts/check_wheel.py dist/tvm_byoc_kit-*.whl
 
-Expected are the tracked files of ``tvm_byoc_kit/`` (without the example NPU's C++ sources, which
-no user of the wheel compiles), the plugin with its build information, and the CMake package.
+Expected are the tracked files of ``tvm_byoc_kit/`` (without the C++ sources of the plugins that it
+carries compiled), these plugins with their build information, and the CMake package.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = "tvm_byoc_kit"
-SOURCES_LEFT_OUT = f"{PACKAGE}/csrc/example_npu/"
+SOURCES_LEFT_OUT = (f"{PACKAGE}/csrc/core/", f"{PACKAGE}/csrc/example_npu/")
 BUILT = {
     f"{PACKAGE}/cmake/TvmByocKitConfig.cmake",
     f"{PACKAGE}/cmake/TvmByocKitConfigVersion.cmake",
     f"{PACKAGE}/cmake/TvmByocPlugin.cmake",
     f"{PACKAGE}/cmake/plugin.map",
     f"{PACKAGE}/lib/build_info.json",
+    f"{PACKAGE}/lib/libbyoc_core.so",
     f"{PACKAGE}/lib/libbyoc_example_npu.so",
 }
 METADATA = {"METADATA", "RECORD", "WHEEL", "entry_points.txt", "licenses/LICENSE"}

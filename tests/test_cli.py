@@ -22,7 +22,10 @@ from tvm_byoc_kit import cli, partitioning
 from tvm_byoc_kit.status import Status
 
 npu = pytest.mark.byoc("example_npu", step="runtime")
-COMMANDS = ("doctor", "partition", "compile", "run", "verify", "quickstart", "cmake-dir")
+COMMANDS = (
+    *("doctor", "partition", "compile", "run", "verify", "bench", "quickstart", "cmake-dir"),
+    "build-plugin",
+)
 
 
 class Output(NamedTuple):
@@ -388,6 +391,27 @@ def test_verify_fails_when_the_numbers_differ(
     assert done.code == 1
     assert done.out.startswith("DIFFERS with onnxruntime")
     assert command("verify", artifact, "--reference", tmp_path / "other.onnx", "--json").code == 1
+
+
+def test_bench_measures_all_sides_and_draws_them(
+    command: Command, onnx_path: Path, tmp_path: Path
+) -> None:
+    arguments = (onnx_path, "-b", "llvm", "--against", "onnxruntime", "--against", "tvm")
+    arguments = (*arguments, "--rounds", 1, "--plot", tmp_path / "times.html")
+    done = command("bench", *arguments)
+    assert (done.code, done.err) == (0, "")
+    assert done.out.endswith(f"wrote {tmp_path / 'times.html'}\n")
+    facts = command("bench", *arguments, "--json").facts
+    assert [side["name"] for side in facts["sides"]] == ["byoc:llvm", "onnxruntime", "tvm"]
+    assert facts["ok"] is True
+
+
+def test_bench_refuses_a_plot_before_it_measures(
+    command: Command, onnx_path: Path, tmp_path: Path
+) -> None:
+    done = command("bench", onnx_path, "-b", "llvm", "--plot", tmp_path / "times.pdf")
+    assert done.code == 1
+    assert "expected a name that ends in .html, .svg, .png" in done.err
 
 
 def test_a_pt2_file_is_a_model_too(command: Command, tmp_path: Path) -> None:

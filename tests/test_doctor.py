@@ -9,6 +9,7 @@ import re
 import pytest
 from rich.console import Console
 
+from tvm_byoc_kit import plugin_build
 from tvm_byoc_kit.availability import probe
 from tvm_byoc_kit.backend import STEPS, list_backends
 from tvm_byoc_kit.doctor import GROUPS, Report, Row, doctor, render
@@ -54,7 +55,8 @@ def test_the_report_says_what_the_probes_and_the_backends_say(report: Report) ->
             status = backend.check(row.step)  # type: ignore[arg-type]
             assert (row.ok, row.remedy) == (status.ok, status.remedy)
         elif row.what != "python":
-            status = probe(row.what)
+            kind, _, name = row.what.partition(":")
+            status = plugin_build.inspect(name) if kind == "executor" else probe(row.what)
             assert (row.ok, row.detail, row.remedy) == (status.ok, status.detail, status.remedy)
 
 

@@ -117,6 +117,14 @@ def test_torch_example_reports_and_agrees(folder: Path) -> None:
     assert "agrees with torch" in done.stdout
 
 
+def test_python_backend_agrees_and_exports(folder: Path) -> None:
+    code = next(block for block in blocks("python") if "register_backend" in block)
+    done = python(code, folder)
+    assert done.returncode == 0, done.stderr
+    assert "agrees with torch" in done.stdout
+    assert (folder / "my_npu.so").stat().st_size > 0
+
+
 def test_pytest_example_skips_with_the_reason(folder: Path) -> None:
     code = next(block for block in blocks("python") if "pytest.mark.byoc" in block)
     (folder / "test_example.py").write_text(code, encoding="utf-8")

@@ -270,6 +270,41 @@ def test_dtypes_come_out_as_they_went_in(make_module: Any, dtype: str) -> None:
     np.testing.assert_array_equal(got, x.T)
 
 
+def fixed(make_module: Any) -> byoc.Executable:
+    """Of fixed shape: gives its input back, and the double of it."""
+    module = make_module({"x": ((2, 3), "float32")}, lambda x: (x, relax.op.add(x, x)))
+    return byoc.compile(module, "llvm")
+
+
+def test_results_stay_when_inputs_of_fixed_shape_are_given_again(make_module: Any) -> None:
+    exe = fixed(make_module)
+    first = np.arange(6, dtype=np.float32).reshape(2, 3)
+    results = [exe.run({"x": first + number}) for number in range(3)]
+    for number, (same, double) in enumerate(map(dict.values, results)):
+        np.testing.assert_array_equal(same, first + number)
+        np.testing.assert_array_equal(double, 2 * (first + number))
+
+
+@pytest.mark.parametrize("dtype", ["float64", ">f4"])
+def test_what_does_not_fit_is_refused_after_calls_that_fit(make_module: Any, dtype: str) -> None:
+    exe = fixed(make_module)
+    x = np.ones((2, 3), np.float32)
+    exe.run({"x": x})
+    for wrong in ({"x": x.astype(dtype)}, {"x": x[:1]}, {"y": x}, {"x": x, "y": x}, {}):
+        with pytest.raises(InputError):
+            exe.run(wrong)
+    np.testing.assert_array_equal(exe.run({"x": x})["output_0"], x)
+
+
+def test_inputs_of_fixed_shape_may_have_any_strides(make_module: Any) -> None:
+    exe = fixed(make_module)
+    plain = np.arange(12, dtype=np.float32).reshape(3, 4)
+    for view in (plain.T[:2], plain[::-1, ::-1][:2, :3], np.asfortranarray(plain[:2, :3])):
+        np.testing.assert_array_equal(exe.run({"x": view})["output_1"], 2 * view)
+        tensor = torch.from_numpy(view.copy())
+        np.testing.assert_array_equal(exe.run({"x": tensor})["output_0"], view)
+
+
 def test_bfloat16_is_taken_and_given_as_ml_dtypes_has_it(make_module: Any) -> None:
     exe = byoc.compile(make_module({"x": ((3,), "bfloat16")}, relax.op.nn.relu), "llvm")
     x = np.array([-1, 0.5, 2], ml_dtypes.bfloat16)
@@ -318,3 +353,25 @@ def test_a_failure_while_the_model_runs_is_one_error_of_the_kit() -> None:
     assert exe(np.ones((2, 4), "float32")).shape == (2, 4)
     with pytest.raises(byoc.ModelError, match="failed while it ran"):
         exe(np.ones((3, 4), "float32"))
+
+
+LOAD_WITHOUT_TORCH = """
+import sys
+import numpy as np
+import tvm_byoc_kit as byoc
+exe = byoc.load(sys.argv[1])
+shapes = {spec.name: [2, *spec.shape[1:]] for spec in exe.inputs}
+first = exe.run({name: np.ones(shape, "float32") for name, shape in shapes.items()})
+print("torch" in sys.modules, "onnx" in sys.modules)
+import torch
+second = exe.run({name: torch.ones(*shape) for name, shape in shapes.items()})
+print(all((first[name] == second[name]).all() for name in first))
+"""
+
+
+def test_a_process_that_runs_an_artifact_imports_neither_torch_nor_onnx_and_may_do_so_later(
+    host_exe: byoc.Executable, run_python: Any, tmp_path: Any
+) -> None:
+    host_exe.export(tmp_path / "model.so")
+    done = run_python(LOAD_WITHOUT_TORCH, tmp_path / "model.so")
+    assert done.stdout.split() == ["False", "False", "True"], done.stderr

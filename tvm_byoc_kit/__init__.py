@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tvm_byoc_kit.availability import Status, probe
     from tvm_byoc_kit.backend import Backend, get_backend, list_backends
     from tvm_byoc_kit.backends.example_npu import ExampleNPUOptions
+    from tvm_byoc_kit.benchmarking import BenchReport, BenchSide, Spread, bench
     from tvm_byoc_kit.building import build, compile  # noqa: A004
     from tvm_byoc_kit.coverage import Coverage, CoveredOp, Reason, Region
     from tvm_byoc_kit.coverage_diff import CoverageDiff, diff
@@ -29,11 +30,15 @@ if TYPE_CHECKING:
         OptionError,
         PluginError,
     )
+    from tvm_byoc_kit.graph import Graph, read_graph
     from tvm_byoc_kit.model import ImportedModel, load_model
     from tvm_byoc_kit.partitioning import Partition, partition
+    from tvm_byoc_kit.pattern_table import Pattern
+    from tvm_byoc_kit.payload import Payload
     from tvm_byoc_kit.policy import PartitionPolicy
     from tvm_byoc_kit.preparation import prepare
     from tvm_byoc_kit.prepare_report import PassReport, PrepareReport
+    from tvm_byoc_kit.registration import register_backend
     from tvm_byoc_kit.runtime import Executable, load
     from tvm_byoc_kit.signature import TensorSpec
     from tvm_byoc_kit.trial import DryRun, dry_run
@@ -46,6 +51,7 @@ _HOMES = {
     "availability": ("Status", "probe"),
     "backend": ("Backend", "get_backend", "list_backends"),
     "backends.example_npu": ("ExampleNPUOptions",),
+    "benchmarking": ("BenchReport", "BenchSide", "Spread", "bench"),
     "building": ("build", "compile"),
     "coverage": ("Coverage", "CoveredOp", "Reason", "Region"),
     "coverage_diff": ("CoverageDiff", "diff"),
@@ -58,11 +64,15 @@ _HOMES = {
         "OptionError",
         "PluginError",
     ),
+    "graph": ("Graph", "read_graph"),
     "model": ("ImportedModel", "load_model"),
     "partitioning": ("Partition", "partition"),
     "policy": ("PartitionPolicy",),
+    "pattern_table": ("Pattern",),
+    "payload": ("Payload",),
     "preparation": ("prepare",),
     "prepare_report": ("PassReport", "PrepareReport"),
+    "registration": ("register_backend",),
     "runtime": ("Executable", "load"),
     "signature": ("TensorSpec",),
     "trial": ("DryRun", "dry_run"),
@@ -74,6 +84,8 @@ __all__ = [
     "ArtifactError",
     "Backend",
     "BackendUnavailable",
+    "BenchReport",
+    "BenchSide",
     "ByocError",
     "Coverage",
     "CoverageDiff",
@@ -81,6 +93,7 @@ __all__ = [
     "DryRun",
     "ExampleNPUOptions",
     "Executable",
+    "Graph",
     "ImportedModel",
     "InputError",
     "Manifest",
@@ -89,14 +102,18 @@ __all__ = [
     "Partition",
     "PartitionPolicy",
     "PassReport",
+    "Pattern",
+    "Payload",
     "PluginError",
     "PrepareReport",
     "Reason",
     "Region",
+    "Spread",
     "Status",
     "TensorSpec",
     "Tolerance",
     "Verification",
+    "bench",
     "build",
     "compile",
     "diff",
@@ -108,7 +125,9 @@ __all__ = [
     "partition",
     "prepare",
     "probe",
+    "read_graph",
     "read_manifest",
+    "register_backend",
     "verify",
 ]
 

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from tvm_byoc_kit import native
 from tvm_byoc_kit.availability import probe
 from tvm_byoc_kit.errors import ArtifactError, BackendUnavailable, OptionError, reason
+from tvm_byoc_kit.payload import PAYLOAD_KIND, missing_remedy
 from tvm_byoc_kit.signature import TensorSpec
 
 if TYPE_CHECKING:
@@ -67,6 +68,8 @@ class Manifest:
         Of the backend's codegen.
     loaders : tuple of str
         Kinds of the modules inside that need a loader at run time.
+    package : str
+        What ``pip install`` adds the backend with, if it says so.
     versions : dict
         Of the kit, TVM and tvm-ffi, at build time.
     machine : str
@@ -84,6 +87,7 @@ class Manifest:
     target: str
     options: dict[str, Any] = field(default_factory=dict)
     loaders: tuple[str, ...] = ()
+    package: str = ""
     versions: dict[str, str] = field(default_factory=dict)
     machine: str = field(default_factory=platform.machine)
     library: dict[str, Any] = field(default_factory=dict)
@@ -266,15 +270,16 @@ def _check_loaders(manifest: Manifest) -> None:
     if not manifest.loaders:
         return
     import tvm  # noqa: F401 - loads the plugins that say so in their packages' entry points
-    import tvm_ffi
 
     unknown = ""
     try:
         get_backend(manifest.backend).require("runtime")
-    except OptionError as error:  # not installed; yet its plugin may have been loaded by hand
+    except OptionError as error:  # not installed; yet what it needs may have been loaded by hand
         unknown = str(error)
+    if PAYLOAD_KIND in manifest.loaders:
+        _check_payload_runtime(manifest, unknown)
     for kind in manifest.loaders:
-        if tvm_ffi.get_global_func(f"ffi.Module.load_from_bytes.{kind}", True) is None:
+        if not _has_function(f"ffi.Module.load_from_bytes.{kind}"):
             raise BackendUnavailable(
                 manifest.backend,
                 "runtime",
@@ -282,6 +287,22 @@ def _check_loaders(manifest: Manifest) -> None:
                 f"install the package that provides backend '{manifest.backend}', or load its "
                 "plugin first",
             )
+
+
+def _check_payload_runtime(manifest: Manifest, unknown: str) -> None:
+    """What a backend in Python needs here, also where no backend of that name is known."""
+    core = probe("plugin:core")
+    if not core:
+        raise BackendUnavailable(manifest.backend, "runtime", core.detail, core.remedy)
+    if unknown and not _has_function(f"byoc.runtime.{manifest.backend}"):
+        remedy = missing_remedy(manifest.package)
+        raise BackendUnavailable(manifest.backend, "runtime", unknown, remedy)
+
+
+def _has_function(name: str) -> bool:
+    import tvm_ffi
+
+    return tvm_ffi.get_global_func(name, allow_missing=True) is not None
 
 
 def _minor(text: str) -> tuple[str, ...]:

@@ -90,11 +90,13 @@ _PACKAGES: Mapping[str, _Package] = {
     "onnxruntime": _Package(
         "onnxruntime", ("onnxruntime", "onnxruntime-gpu", "onnxruntime-openvino"), _extra("onnx")
     ),
+    "openvino": _Package("openvino", ("openvino",), _extra("openvino")),
     "tensorrt": _Package(
         "tensorrt",
         ("tensorrt", "tensorrt-cu13", "tensorrt-cu12", "tensorrt-cu11"),
         _extra("tensorrt"),
     ),
+    "pillow": _Package("PIL", ("pillow",), _extra("plot")),
     # What TVM compiles CUDA source with, unless TVM_CUDA_COMPILE_MODE=nvcc.
     "cuda-bindings": _Package(
         "cuda.bindings", ("cuda-bindings",), lambda: 'pip install "cuda-bindings[all]"'
@@ -108,6 +110,14 @@ def _probe_package(name: str) -> Status:
         reason = f"the Python package '{package.module}' is not installed"
         return _missing(name, reason, package.remedy())
     return _found(name, _version(*package.distributions) or "unknown version")
+
+
+def _probe_any_package(name: str, module: str) -> Status:
+    """A package that the kit knows nothing of, by the name that is imported."""
+    if not _importable(module):
+        reason = f"the Python package '{module}' is not installed"
+        return _missing(name, reason, f"pip install {module}")
+    return _found(name, _version(module) or "unknown version")
 
 
 def _importable(module: str) -> bool:
@@ -426,6 +436,7 @@ _PROBES: Mapping[str, Callable[[str], Status]] = {
 }
 # Prefix: what stands after the colon, and the probe that gets it.
 _PREFIXES: Mapping[str, tuple[str, Callable[[str, str], Status]]] = {
+    "package": ("module", _probe_any_package),
     "codegen": ("backend", _probe_codegen),
     "runtime": ("global function", _probe_runtime),
     "target": ("kind", _probe_target),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import re
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -12,6 +13,8 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from tvm_byoc_kit.availability import Status, probe
 from tvm_byoc_kit.errors import BackendUnavailable, OptionError
+from tvm_byoc_kit.pattern_table import make_patterns
+from tvm_byoc_kit.payload import PAYLOAD_KIND
 from tvm_byoc_kit.predicates import guarded
 
 if TYPE_CHECKING:
@@ -19,6 +22,9 @@ if TYPE_CHECKING:
     from tvm.relax import Call
     from tvm.relax.transform import FusionPattern
 
+    from tvm_byoc_kit.graph import Graph
+    from tvm_byoc_kit.pattern_table import PatternTable
+    from tvm_byoc_kit.payload import Payload
     from tvm_byoc_kit.predicates import Exclusion
 
 __all__ = ["STEPS", "Backend", "Step", "get_backend", "list_backends"]
@@ -36,11 +42,13 @@ class Backend:
     Parameters
     ----------
     name : str
-        The name in ``relax.ext.<name>`` and in the functions' ``Codegen`` attribute.
+        The name in ``relax.ext.<name>`` and in the functions' ``Codegen`` attribute; an identifier.
     summary : str
         One line for tables.
-    patterns : callable, optional
-        Gives the patterns, highest priority first. None: nothing is partitioned.
+    patterns : sequence of Pattern, or callable, optional
+        Highest priority first. An entry is a `Pattern` or the tuple of what makes one, such as
+        ``("conv2d_relu", ["relax.nn.conv2d", "relax.nn.relu"])``. A callable gives TVM's
+        ``FusionPattern``s. None: nothing is partitioned.
     refusal : callable, optional
         Gets a call of an operator that a pattern names; gives the reason why the backend cannot
         run it, or None. What is refused stays on the host, and the coverage report says why.
@@ -48,7 +56,8 @@ class Backend:
         Partitions a module with the patterns it is given, where `FuseOpsByPattern` and
         `MergeCompositeFunctions` are not all that the backend needs.
     bind_constants : bool
-        Whether weights become part of the region (True) or stay with the host (False).
+        Whether weights become part of the region (True) or stay with the host, which gives them to
+        the region as inputs (False).
     annotate_codegen : bool
         True: every match is a region of its own. False: neighbouring matches are merged.
     requires : mapping of step to probe names
@@ -62,11 +71,26 @@ class Backend:
     layout : mapping of op name to layouts, optional
         Which layouts `prepare` converts to, as TVM's ``ConvertLayout`` takes them: of the data,
         the weights and, if wanted, the result. None: ops stay as they are.
+    codegen : callable, optional
+        Compiles a region: gets its `Graph` and the options as a dict, and gives the bytes that
+        `runtime` is made from, or a `Payload` when that shall get constants too. None: TVM or a
+        plugin registers ``relax.ext.<name>``.
+    runtime : callable, optional
+        Makes what runs a region: gets these bytes and a tuple of the constants, once for each
+        region, at the first call; gives a callable, the executor, which gets the tensors of a
+        call, first the inputs and then the outputs that it fills, and returns None. They are
+        ``tvm_ffi.Tensor``, which NumPy and torch read with ``from_dlpack``; a shape parameter is a
+        ``tvm_ffi.Shape``. Several threads may call one executor at once. None: TVM, a plugin or an
+        executor in C++ registers what is needed.
+    package : str
+        What ``pip install`` adds the backend with, for messages where it is missing.
+    executor_plugin : str
+        Of `plugin_build.BUILDABLE`: takes the place of `runtime` where it has been built.
     """
 
     name: str
     summary: str
-    patterns: Callable[[], list[FusionPattern]] | None = None
+    patterns: Callable[[], list[FusionPattern]] | PatternTable | None = None
     refusal: Callable[[Call], str | None] | None = None
     partitioner: Callable[[IRModule, list[FusionPattern]], IRModule] | None = None
     bind_constants: bool = False
@@ -76,10 +100,30 @@ class Backend:
     target: str = "llvm"
     loaders: tuple[str, ...] = ()
     layout: Mapping[str, tuple[str, ...]] | None = None
+    codegen: Callable[[Graph, dict[str, Any]], bytes | Payload] | None = None
+    runtime: Callable[[bytes, tuple[Any, ...]], Callable[..., None]] | None = None
+    package: str = ""
+    executor_plugin: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.name.isidentifier():
+            raise OptionError(
+                f"backend name {self.name!r} is no identifier, and it becomes part of the names of "
+                f"global functions; for instance '{re.sub(r'[^0-9a-zA-Z_]', '_', self.name)}'"
+            )
+        if self.codegen is not None:
+            object.__setattr__(self, "loaders", self.loaders or (PAYLOAD_KIND,))
+            object.__setattr__(self, "requires", _with_core_plugin(self.requires))
+
+    def fusion_patterns(self) -> list[FusionPattern]:
+        """The patterns as TVM takes them, highest priority first."""
+        if self.patterns is None or callable(self.patterns):
+            return self.patterns() if self.patterns else []
+        return make_patterns(self.name, self.patterns)
 
     def guarded_patterns(self, excluded: Exclusion | None = None) -> list[FusionPattern]:
         """The patterns, which here match nothing that is refused, or `excluded`."""
-        return guarded(self.patterns() if self.patterns else [], self.refusal, excluded)
+        return guarded(self.fusion_patterns(), self.refusal, excluded)
 
     def check(self, step: Step = "runtime") -> Status:
         """Whether `step`, and every step before it, can be done on this machine.
@@ -99,10 +143,18 @@ class Backend:
         return Status(name=self.name, ok=True, detail="available", remedy="")
 
     def require(self, step: Step) -> None:
-        """Raise `BackendUnavailable` with the reason and the remedy unless `step` can be done."""
+        """Raise `BackendUnavailable` with the reason and the remedy unless `step` can be done.
+
+        When it can, a backend in Python has its global functions registered: that of the codegen,
+        since what follows may be TVM's own RunCodegen, and beyond partitioning that of the runtime.
+        """
         status = self.check(step)
         if not status:
             raise BackendUnavailable(self.name, step, status.detail, status.remedy)
+        if self.codegen is not None or self.runtime is not None:
+            from tvm_byoc_kit.python_codegen import provide
+
+            provide(self, runtime=step != "partition")
 
     def make_options(self, options: object) -> dict[str, Any]:
         """Validate `options` (None, a mapping, or the backend's own dataclass) into a dict.
@@ -133,7 +185,13 @@ class Backend:
         return dict(vars(options))
 
 
-_BUILTIN = ("example_npu", "tensorrt", "cutlass", "cublas", "cudnn", "cuda", "llvm")
+def _with_core_plugin(requires: Mapping[Step, tuple[str, ...]]) -> dict[Step, tuple[str, ...]]:
+    """What a backend in Python requires, with what the kit needs for it."""
+    codegen = ("plugin:core", *requires.get("codegen", ()))
+    return {"partition": ("tvm",), **requires, "codegen": tuple(dict.fromkeys(codegen))}
+
+
+_BUILTIN = ("example_npu", "openvino", "tensorrt", "cutlass", "cublas", "cudnn", "cuda", "llvm")
 
 
 def _installed() -> dict[str, EntryPoint]:
@@ -141,8 +199,23 @@ def _installed() -> dict[str, EntryPoint]:
     return {point.name: point for point in entry_points(group=ENTRY_POINT_GROUP)}
 
 
+# Backends of this process, by name; `register_backend` fills it.
+REGISTERED: dict[str, Backend] = {}
+
+
+def owner(name: str) -> str | None:
+    """Who gave the backend called `name`, for messages; None when there is none."""
+    if name in _BUILTIN:
+        return "tvm_byoc_kit"
+    if name in REGISTERED:
+        made = REGISTERED[name].codegen or REGISTERED[name].runtime
+        return f"byoc.register_backend, with code of module '{getattr(made, '__module__', '?')}'"
+    point = _installed().get(name)
+    return f"the installed package of {point.value}" if point is not None else None
+
+
 def _names() -> tuple[str, ...]:
-    return (*_BUILTIN, *(name for name in _installed() if name not in _BUILTIN))
+    return tuple(dict.fromkeys([*_BUILTIN, *REGISTERED, *_installed()]))
 
 
 def get_backend(name: str | Backend) -> Backend:
@@ -162,6 +235,8 @@ def get_backend(name: str | Backend) -> Backend:
         return name
     if name in _BUILTIN:
         backend = importlib.import_module(f"tvm_byoc_kit.backends.{name}").BACKEND
+    elif name in REGISTERED:
+        backend = REGISTERED[name]
     else:
         point = _installed().get(str(name))
         if point is None:

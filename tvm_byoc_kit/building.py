@@ -71,6 +71,7 @@ def build(
         target=str(target),
         options=codegen_options,
         loaders=backend.loaders if region_backends(parts.mod) else (),
+        package=backend.package,
         versions=versions(),
     )
     return Executable(module, manifest, parts.model)
@@ -147,6 +148,7 @@ def _compile(partitioned: Partition, target: Target, options: dict[str, Any]) ->
             mod = relax.transform.RunCodegen(
                 target_options={partitioned.backend.name: options} if options else None
             )(mod)
+            mod = _without_unread_constants(mod)
         return _build_host(mod, target)
     except Exception as error:  # TVM raises InternalError, ValueError, TypeError …
         where = partitioned.model.origin or "the module"
@@ -154,6 +156,21 @@ def _compile(partitioned: Partition, target: Target, options: dict[str, Any]) ->
             f"TVM cannot build {where} for backend '{partitioned.backend.name}', target "
             f"'{target}': {reason(error)}"
         ) from error
+
+
+def _without_unread_constants(mod: IRModule) -> IRModule:
+    """Drop the constants that no region's module asks for, which TVM would store all the same."""
+    constants = mod.get_attr("const_name_to_constant")
+    if not constants:
+        return mod
+    read = {
+        str(name)
+        for module in mod.get_attr("external_mods")
+        if module.implements_function("get_const_vars")
+        for name in module.get_function("get_const_vars")()
+    }
+    kept = {name: value for name, value in constants.items() if str(name) in read}
+    return mod.with_attr("const_name_to_constant", kept)
 
 
 def _build_host(mod: IRModule, target: Target) -> Any:

@@ -327,6 +327,65 @@ def verify(
 
 
 @cli.command()
+def bench(
+    model: Model,
+    backend: BackendName = "openvino",
+    against: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="`onnxruntime`, `openvino` (without TVM), `tvm` (its own code for a CPU), `torch` "
+            "or `byoc:<backend>`; repeatable.",
+            show_default="onnxruntime",
+        ),
+    ] = None,
+    threads: Annotated[int, typer.Option(min=1, help="Of every side.")] = 1,
+    rounds: Annotated[int, typer.Option(min=1, help="Samples of each side.")] = 20,
+    shape: Shapes = None,
+    option: Options = None,
+    inputs: Inputs = None,
+    plot: Annotated[
+        Path | None, typer.Option(help="Write a picture: a .html, .svg or .png file.")
+    ] = None,
+    seed: Seed = 0,
+    as_json: Json = False,
+) -> None:
+    """Measure a backend against other runtimes: by turns, with equal threads and equal inputs.
+
+    Exit code 1 when the outputs differ.
+
+    Example: `tvm-byoc bench model.onnx --backend openvino --against onnxruntime --plot times.html`
+    """
+    import tvm_byoc_kit as byoc
+    from tvm_byoc_kit.bench_plot import check_plot
+
+    console = make_console()
+    if plot is not None:
+        check_plot(plot)
+    with _working(console, model, "measuring"):
+        report = byoc.bench(
+            model,
+            backend,
+            against=against or ("onnxruntime",),
+            threads=threads,
+            rounds=rounds,
+            options=_parse_options(option),
+            inputs=None if inputs is None else _read_npz(inputs),
+            shapes=_parse_shapes(shape),
+            seed=seed,
+        )
+    if plot is not None:
+        report.write_plot(plot)
+
+    def show() -> None:
+        console.print(str(report), markup=False)
+        if plot is not None:
+            console.print(f"wrote {plot}", markup=False)
+
+    _show(console, as_json, report.to_dict(), show)
+    raise typer.Exit(0 if report else 1)
+
+
+@cli.command()
 def quickstart(
     output: Annotated[
         Path | None, typer.Option(help="Keep the artifact and the trace in this directory.")
@@ -356,6 +415,27 @@ def cmake_dir() -> None:
     from tvm_byoc_kit.native import cmake_dir as find
 
     typer.echo(str(find()))
+
+
+@cli.command("build-plugin")
+def build_plugin(
+    name: Annotated[str, typer.Argument(help="The plugin: `openvino`.")],
+    as_json: Json = False,
+) -> None:
+    """Build a backend's executor in C++ against its library as it is installed here.
+
+    It is used from then on, by every process that starts; `TVM_BYOC_EXECUTORS=python` in the
+    environment keeps to the one in Python.
+
+    Example: `tvm-byoc build-plugin openvino`
+    """
+    from tvm_byoc_kit import plugin_build
+
+    console = make_console()
+    with progress(console, f"building {name}"):
+        library = plugin_build.build_plugin(name)
+    facts = {"plugin": name, "library": str(library), "detail": plugin_build.inspect(name).detail}
+    _show(console, as_json, facts, lambda: console.print(f"built {library}", markup=False))
 
 
 @contextmanager
@@ -516,8 +596,10 @@ def _planned(parts: Partition) -> tuple[tuple[Any, ...], str]:
 def _read_inputs(exe: Executable, path: Path | None, seed: int) -> dict[str, np.ndarray]:
     from tvm_byoc_kit.verification import random_inputs
 
-    if path is None:
-        return random_inputs(exe.inputs, seed)
+    return random_inputs(exe.inputs, seed) if path is None else _read_npz(path)
+
+
+def _read_npz(path: Path) -> dict[str, np.ndarray]:
     import numpy as np
 
     try:

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from tvm_byoc_kit import native
+from tvm_byoc_kit import native, plugin_build
 from tvm_byoc_kit.availability import probe
 from tvm_byoc_kit.backend import STEPS, Backend, list_backends
 from tvm_byoc_kit.status import Status
@@ -103,7 +103,7 @@ def doctor() -> Report:
     (see `tvm_byoc_kit.native.without_torch`).
     """
     python = Status("python", ok=True, detail=f"{platform.python_version()} ({platform.machine()})")
-    return Report((_row("core", python), *_probe_rows(), *_backend_rows()))
+    return Report((_row("core", python), *_probe_rows(), *_executor_rows(), *_backend_rows()))
 
 
 def render(report: Report, console: Console) -> None:
@@ -131,6 +131,13 @@ def _probe_rows() -> Iterator[Row]:
     for group, names in _PROBES.items():
         for name in names:
             yield _row(group, probe(name))
+
+
+def _executor_rows() -> Iterator[Row]:
+    """Executors in C++, of the backends whose library is here."""
+    for name, plugin in plugin_build.BUILDABLE.items():
+        if probe(plugin.package):
+            yield _row("plugins", plugin_build.inspect(name))
 
 
 def _backend_rows() -> Iterator[Row]:

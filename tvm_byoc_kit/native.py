@@ -93,6 +93,14 @@ PLUGINS: Mapping[str, Plugin] = {
     plugin.name: plugin
     for plugin in (
         Plugin(
+            "core",
+            (
+                "byoc.payload.create",
+                "byoc.payload.viewed",
+                "ffi.Module.load_from_bytes.byoc_payload",
+            ),
+        ),
+        Plugin(
             "example_npu",
             (
                 "relax.ext.example_npu",
@@ -101,6 +109,11 @@ PLUGINS: Mapping[str, Plugin] = {
             ),
         ),
     )
+}
+
+# What a plugin calls in Python, if it is there: the global function and where it lives.
+_CALLED_BACK: Mapping[str, tuple[str, str, str]] = {
+    "core": ("byoc.payload.provide", "tvm_byoc_kit.python_codegen", "provide_runtime"),
 }
 
 # What came of the libraries opened so far. ctypes never closes one, which is what is wanted:
@@ -262,10 +275,23 @@ def _load_once(spec: Plugin, tvm_ffi: Any) -> Status:
     except OSError as error:
         reason = f"the system cannot load {spec.library}: {_one_line(error)}"
         return _status(spec, reason, remedies.kit_rebuild())
+    _register_called_back(spec, tvm_ffi)
     missing = [name for name in spec.functions if name not in _registered(spec, tvm_ffi)]
     reason = f"{spec.library} was loaded but does not register {', '.join(missing)}"
     _LOADED[spec] = _status(spec, reason, remedies.kit_rebuild()) if missing else checked
     return _LOADED[spec]
+
+
+def _register_called_back(spec: Plugin, tvm_ffi: Any) -> None:
+    """Let a plugin find its Python half, which is imported when it is first called."""
+    if spec.name not in _CALLED_BACK:
+        return
+    function, module, name = _CALLED_BACK[spec.name]
+
+    def call(*arguments: Any) -> Any:
+        return getattr(importlib.import_module(module), name)(*arguments)
+
+    tvm_ffi.register_global_func(function, call, override=True)
 
 
 def _registered(spec: Plugin, tvm_ffi: Any) -> set[str]:

@@ -83,7 +83,7 @@ class _Scene:
     def _patterns(self) -> dict[str, list[tuple[FusionPattern, frozenset[str]]]]:
         """Patterns with what else each needs at the least; of equals, highest priority first."""
         found: dict[str, list[tuple[FusionPattern, frozenset[str]]]] = {}
-        for pattern in self._backend.patterns() if self._backend.patterns else []:
+        for pattern in self._backend.fusion_patterns():
             choices = sorted(alternatives(pattern.pattern), key=lambda names: (len(names), *names))
             for name in set[str]().union(*choices):
                 least = next(names for names in choices if name in names)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tvm_byoc_kit.artifact import Manifest, open_library, read_manifest, write_artifact
@@ -16,7 +18,9 @@ from tvm_byoc_kit.errors import (
     ModelError,
     reason,
 )
+from tvm_byoc_kit.native import without_torch
 from tvm_byoc_kit.signature import evaluate
+from tvm_byoc_kit.staging import Staging, aligned_copy, is_shared
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,7 +30,16 @@ if TYPE_CHECKING:
     from tvm_byoc_kit.model import ImportedModel
     from tvm_byoc_kit.signature import TensorSpec
 
-__all__ = ["Executable", "load"]
+__all__ = ["Executable", "checked_inputs", "load"]
+
+
+@dataclass(frozen=True)
+class _Thread:
+    """What a thread that runs an Executable has for itself."""
+
+    vm: Any
+    call: Any
+    staging: Staging | None
 
 
 class Executable:
@@ -46,6 +59,7 @@ class Executable:
     def __init__(self, module: Any, manifest: Manifest, model: ImportedModel | None = None) -> None:
         self._built = module
         self._threads = threading.local()
+        self._on_gpu = _is_cuda(manifest.target)
         self.manifest = manifest
         self.model = model
 
@@ -75,16 +89,27 @@ class Executable:
         ModelError
             When TVM cannot start the model, for instance with a weight that has no elements.
         """
-        if not hasattr(self._threads, "vm"):
-            from tvm.runtime.vm import VirtualMachine
+        return self._this_thread().vm
 
-            self._check_device()
-            device = _device(self.manifest.target)
-            try:
-                self._threads.vm = VirtualMachine(self._built, device)
-            except Exception as error:  # whatever TVM and the regions' runtimes raise
-                raise ModelError(f"TVM cannot start the model: {reason(error)}") from error
-        return self._threads.vm
+    def _this_thread(self) -> _Thread:
+        thread: _Thread | None = getattr(self._threads, "own", None)
+        if thread is None:
+            thread = self._threads.own = self._start()
+        return thread
+
+    def _start(self) -> _Thread:
+        from tvm.runtime.vm import VirtualMachine
+
+        self._check_device()
+        device = _device(self.manifest.target)
+        try:
+            vm = VirtualMachine(self._built, device)
+        except Exception as error:  # whatever TVM and the regions' runtimes raise
+            raise ModelError(f"TVM cannot start the model: {reason(error)}") from error
+        staging = None
+        if not self._on_gpu and Staging.fits(self.inputs):
+            staging = Staging(self.inputs)
+        return _Thread(vm, vm[self.manifest.entry], staging)
 
     def run(self, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
         """Run once.
@@ -108,14 +133,18 @@ class Executable:
         ModelError
             When the model itself fails, for instance a reshape that does not fit.
         """
-        arrays = self._checked(inputs)
-        call = self.vm[self.manifest.entry]
-        tensors = [self._on_device(array) for array in arrays]
+        thread = self._this_thread()
+        tensors = thread.staging.fill(inputs) if thread.staging and type(inputs) is dict else None
+        if tensors is None:
+            tensors = [self._on_device(array) for array in checked_inputs(self.inputs, inputs)]
         try:
-            flat = _flatten(call(*tensors))
+            flat = _flatten(thread.call(*tensors))
         except Exception as error:  # whatever TVM and the regions' runtimes raise
             raise ModelError(f"the model failed while it ran: {reason(error)}") from error
-        return {spec.name: value.numpy() for spec, value in zip(self.outputs, flat, strict=True)}
+        return {
+            spec.name: self._as_array(spec, value)
+            for spec, value in zip(self.manifest.outputs, flat, strict=True)
+        }
 
     def __call__(self, *inputs: Any) -> Any:
         """Run on inputs in calling order; one output is given as an array, several as a tuple."""
@@ -143,30 +172,24 @@ class Executable:
             )
         write_artifact(path, self.manifest, self._built.export_library)
 
-    def _checked(self, inputs: Mapping[str, Any]) -> list[np.ndarray]:
-        if not isinstance(inputs, Mapping):
-            raise InputError(
-                f"inputs are a {type(inputs).__name__}; expected a dict from name to array: "
-                f"{'; '.join(map(str, self.inputs))}"
-            )
-        names = [spec.name for spec in self.inputs]
-        missing = [name for name in names if name not in inputs]
-        unknown = [str(name) for name in inputs if name not in names]
-        if missing or unknown:
-            parts = [f"missing: {', '.join(missing)}"] if missing else []
-            parts += [f"unknown: {', '.join(unknown)}"] if unknown else []
-            raise InputError(f"inputs do not fit ({'; '.join(parts)}); expected {', '.join(names)}")
-        arrays = [_as_numpy(spec, inputs[spec.name]) for spec in self.inputs]
-        _check_arrays(self.inputs, arrays)
-        return arrays
-
     def _on_device(self, array: np.ndarray) -> Any:
+        if is_shared(array.dtype.name) and not self._on_gpu:
+            return aligned_copy(array)
         import tvm
 
         return tvm.runtime.tensor(array, _device(self.manifest.target))
 
+    def _as_array(self, spec: TensorSpec, value: Any) -> np.ndarray:
+        """A copy, for the tensor may be one of the weights."""
+        import numpy as np
+
+        if self._on_gpu or not is_shared(spec.dtype):
+            array: np.ndarray = value.numpy()
+            return array
+        return np.array(np.from_dlpack(value))
+
     def _check_device(self) -> None:
-        if _is_cuda(self.manifest.target):
+        if self._on_gpu:
             status = probe("device:cuda")
             if not status:
                 raise BackendUnavailable(
@@ -191,7 +214,40 @@ def load(path: str | os.PathLike[str]) -> Executable:
         When the backend's runtime is not here; the message tells how to add it.
     """
     manifest = read_manifest(path)
+    _import_tvm()
     return Executable(open_library(path, manifest), manifest)
+
+
+def _import_tvm() -> None:
+    """Without torch, which takes longer than all else, and which running a model does not need."""
+    alone = threading.active_count() == 1  # else another thread may be importing torch just now
+    with without_torch() if alone else nullcontext():
+        import tvm  # noqa: F401 - the first import decides whether torch comes along
+
+
+def checked_inputs(specs: Sequence[TensorSpec], inputs: Mapping[str, Any]) -> list[np.ndarray]:
+    """`inputs` as arrays in the order of `specs`, which they fit.
+
+    Raises
+    ------
+    InputError
+        When a name, shape or dtype does not fit.
+    """
+    if not isinstance(inputs, Mapping):
+        raise InputError(
+            f"inputs are a {type(inputs).__name__}; expected a dict from name to array: "
+            f"{'; '.join(map(str, specs))}"
+        )
+    names = [spec.name for spec in specs]
+    missing = [name for name in names if name not in inputs]
+    unknown = [str(name) for name in inputs if name not in names]
+    if missing or unknown:
+        parts = [f"missing: {', '.join(missing)}"] if missing else []
+        parts += [f"unknown: {', '.join(unknown)}"] if unknown else []
+        raise InputError(f"inputs do not fit ({'; '.join(parts)}); expected {', '.join(names)}")
+    arrays = [_as_numpy(spec, inputs[spec.name]) for spec in specs]
+    _check_arrays(specs, arrays)
+    return arrays
 
 
 def _is_cuda(target: str) -> bool:

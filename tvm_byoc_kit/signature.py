@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tvm_byoc_kit.errors import ModelError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from tvm import IRModule
 
@@ -115,13 +115,14 @@ def dimension(dim: Any) -> int | str:
     return re.sub(r"T\.int64\((-?\d+)\)", r"\1", str(dim))
 
 
-_OPERATORS = {
+_OPERATORS: dict[type, Callable[..., int]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
     ast.FloorDiv: operator.floordiv,
     ast.Mod: operator.mod,
 }
+_FUNCTIONS: dict[str, Callable[..., int]] = {"max": max, "min": min}
 
 
 def evaluate(dim: int | str, sizes: Mapping[str, int]) -> int | None:
@@ -132,26 +133,29 @@ def evaluate(dim: int | str, sizes: Mapping[str, int]) -> int | None:
     int or None
         None when a symbol has no size, or the expression is more than arithmetic.
     """
-
-    def value(node: ast.expr) -> int | None:
-        if isinstance(node, ast.Constant) and isinstance(node.value, int):
-            return node.value
-        if isinstance(node, ast.Name):
-            return sizes.get(node.id)
-        if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
-            left, right = value(node.left), value(node.right)
-            if left is not None and right is not None:
-                return int(_OPERATORS[type(node.op)](left, right))
-        return None
-
     if isinstance(dim, int):
         return dim
     if dim in sizes:  # first, since a dimension may be called like a keyword of Python
         return sizes[dim]
     try:
-        return value(ast.parse(dim, mode="eval").body)
+        return _value(ast.parse(dim, mode="eval").body, sizes)
     except (SyntaxError, ZeroDivisionError):
         return None
+
+
+def _value(node: ast.expr, sizes: Mapping[str, int]) -> int | None:
+    if isinstance(node, ast.Constant) and isinstance(node.value, int):
+        return node.value
+    if isinstance(node, ast.Name):
+        return sizes.get(node.id)
+    if isinstance(node, ast.BinOp):
+        function, sides = _OPERATORS.get(type(node.op)), [node.left, node.right]
+    elif isinstance(node, ast.Call) and len(node.args) > 1 and not node.keywords:
+        function, sides = _FUNCTIONS.get(ast.unparse(node.func)), node.args
+    else:
+        return None
+    values = [value for side in sides if (value := _value(side, sizes)) is not None]
+    return int(function(*values)) if function and len(values) == len(sides) else None
 
 
 def _distinct(specs: Sequence[TensorSpec]) -> tuple[TensorSpec, ...]:

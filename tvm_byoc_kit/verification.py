@@ -19,7 +19,15 @@ if TYPE_CHECKING:
     from tvm_byoc_kit.runtime import Executable
     from tvm_byoc_kit.signature import TensorSpec
 
-__all__ = ["TOLERANCES", "OutputCheck", "Tolerance", "Verification", "verify"]
+__all__ = [
+    "TOLERANCES",
+    "OutputCheck",
+    "Tolerance",
+    "Verification",
+    "compare_output",
+    "random_inputs",
+    "verify",
+]
 
 
 @dataclass(frozen=True)
@@ -147,7 +155,7 @@ def verify(
             f"the reference {chosen.name} gives no output {', '.join(missing)}; it gives "
             f"{', '.join(map(str, expected)) or 'none'}"
         )
-    checks = tuple(_compare(name, got[name], expected[name], tolerance) for name in got)
+    checks = tuple(compare_output(name, got[name], expected[name], tolerance) for name in got)
     return Verification(chosen.name, checks)
 
 
@@ -232,7 +240,16 @@ def _host_build(model: ImportedModel) -> Reference:
     return Reference("TVM's host build", compile_model(original, "llvm", prepare=False).run)
 
 
-def _compare(name: str, got: np.ndarray, expected: Any, tolerance: Tolerance | None) -> OutputCheck:
+def compare_output(
+    name: str, got: np.ndarray, expected: Any, tolerance: Tolerance | None = None
+) -> OutputCheck:
+    """Compare one output with what is expected of it; `tolerance` as in `verify`.
+
+    Raises
+    ------
+    ModelError
+        When shape or dtype differ.
+    """
     import numpy as np
 
     expected = np.asarray(expected)

@@ -1,4 +1,4 @@
-"""What the build makes: the plugin's dependencies and symbols; an install without a compiler."""
+"""What the build makes: the plugins' dependencies and symbols; an install without a compiler."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ import tvm_byoc_kit
 PACKAGE = Path(tvm_byoc_kit.__file__).parent
 ROOT = Path(__file__).resolve().parents[2]
 PLUGIN = PACKAGE / "lib" / "libbyoc_example_npu.so"
-C_AND_CXX_RUNTIME = {"libc.so.6", "libm.so.6", "libstdc++.so.6", "libgcc_s.so.1"}
+CORE = PACKAGE / "lib" / "libbyoc_core.so"
+C_AND_CXX_RUNTIME = {"libc.so.6", "libdl.so.2", "libm.so.6", "libstdc++.so.6", "libgcc_s.so.1"}
 DYNAMIC_LOADER = re.compile(r"ld-linux.*")
 PIP_WHEEL = (sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation")
 
@@ -33,16 +34,23 @@ def run(*command: str | Path, **kwargs: object) -> str:
     return result.stdout
 
 
+@pytest.fixture(scope="module", params=[PLUGIN, CORE], ids=["example_npu", "core"])
+def plugin(request: pytest.FixtureRequest) -> Path:
+    """A plugin's library."""
+    path: Path = request.param
+    return path
+
+
 @pytest.fixture(scope="module")
-def dynamic_section() -> dict[str, list[str]]:
+def dynamic_section(plugin: Path) -> dict[str, list[str]]:
     """Map a tag of the plugin's dynamic section (NEEDED, RUNPATH) to its values."""
-    if not PLUGIN.exists() and not any(map(shutil.which, ("c++", "g++", "clang++"))):
+    if not plugin.exists() and not any(map(shutil.which, ("c++", "g++", "clang++"))):
         pytest.skip("the plugin is not built: no C++ compiler on this machine")
     if not shutil.which("readelf"):
         pytest.skip("readelf is missing: install binutils")
     section: dict[str, list[str]] = {}
     for tag, value in re.findall(
-        r"\((\w+)\)\s+[\w ]+: \[(.*)\]", run("readelf", "--dynamic", PLUGIN)
+        r"\((\w+)\)\s+[\w ]+: \[(.*)\]", run("readelf", "--dynamic", plugin)
     ):
         section.setdefault(tag, []).append(value)
     return section
@@ -61,8 +69,8 @@ def test_plugin_finds_tvm_ffi_relative_to_itself(dynamic_section: dict[str, list
 
 
 @pytest.mark.usefixtures("dynamic_section")
-def test_plugin_exports_nothing_but_the_type_information_of_ffi_errors() -> None:
-    rows = map(str.split, run("readelf", "--dyn-syms", "--wide", PLUGIN).splitlines())
+def test_plugin_exports_nothing_but_the_type_information_of_ffi_errors(plugin: Path) -> None:
+    rows = map(str.split, run("readelf", "--dyn-syms", "--wide", plugin).splitlines())
     defined = [row[-1] for row in rows if len(row) >= 8 and row[6].isdigit()]
     assert defined
     assert not [name for name in defined if not re.match(r"_ZT[IS]N3tvm3ffi", name)]
@@ -72,7 +80,7 @@ def test_plugin_exports_nothing_but_the_type_information_of_ffi_errors() -> None
 def test_build_info_names_the_versions_the_plugin_was_built_with() -> None:
     info = json.loads((PACKAGE / "lib" / "build_info.json").read_text())
     assert info["tvm_ffi"] == importlib.metadata.version("apache-tvm-ffi")
-    assert info["plugins"] == ["example_npu"]
+    assert info["plugins"] == ["core", "example_npu"]
     assert re.fullmatch(r"\d+\.\d+\.\d+", info["kit"])
     assert re.fullmatch(r"\w+ [\d.]+", info["compiler"])
 

@@ -1,0 +1,172 @@
+"""The global functions through which TVM reaches a backend that is written in Python.
+
+``relax.ext.<name>`` is what RunCodegen calls with the regions, and ``byoc.runtime.<name>`` what a
+payload module (``csrc/core/payload.cc``) asks for its executor.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+from tvm_byoc_kit import plugin_build
+from tvm_byoc_kit.backend import get_backend
+from tvm_byoc_kit.errors import BackendUnavailable, OptionError
+from tvm_byoc_kit.graph import read_graph
+from tvm_byoc_kit.payload import Payload, missing_remedy
+
+if TYPE_CHECKING:
+    from tvm_byoc_kit.backend import Backend
+
+__all__ = ["provide", "provide_runtime"]
+
+# The backends whose functions are registered. The functions look their backend up here, so that
+# one may take another's place.
+_PROVIDED: dict[str, Backend] = {}
+_LOCK = threading.Lock()
+
+
+def provide(backend: Backend, *, runtime: bool = True) -> None:
+    """Register the global functions of a backend in Python, unless that has been done.
+
+    ``byoc.runtime.<name>`` that is there already, of an executor in C++, is left alone; where the
+    backend has a plugin for that and it was built, it is loaded and taken.
+
+    Parameters
+    ----------
+    backend : Backend
+    runtime : bool
+        Whether that of the runtime too, or of the codegen alone.
+
+    Raises
+    ------
+    OptionError
+        When TVM or a plugin has registered ``relax.ext.<name>``.
+    """
+    import tvm_ffi
+
+    with _LOCK:
+        known = backend.name in _PROVIDED
+        if not known:
+            _check_free(backend, tvm_ffi)
+        _PROVIDED[backend.name] = backend
+        for name, make in _functions(backend, tvm_ffi).items():
+            if name.startswith("byoc.runtime.") and not runtime:
+                continue
+            if tvm_ffi.get_global_func(name, allow_missing=True) is None:
+                tvm_ffi.register_global_func(name, make())
+
+
+def provide_runtime(name: str, package: str) -> None:
+    """Register the global functions of the backend called `name`; payload modules ask for it.
+
+    Raises
+    ------
+    BackendUnavailable
+        When there is no such backend here, or it cannot run.
+    """
+    try:
+        backend = _PROVIDED.get(name) or get_backend(name)
+    except OptionError as error:
+        raise BackendUnavailable(name, "runtime", str(error), missing_remedy(package)) from error
+    backend.require("runtime")
+
+
+def _functions(backend: Backend, tvm_ffi: Any) -> dict[str, Callable[[], Any]]:
+    """What makes each of the global functions."""
+    viewed = tvm_ffi.get_global_func("byoc.payload.viewed", allow_missing=True)
+
+    def runtime() -> Any:
+        native = plugin_build.find_runtime(backend.executor_plugin)
+        return native or viewed(functools.partial(_make, backend.name))
+
+    functions: dict[str, Callable[[], Any]] = {}
+    if backend.codegen is not None:
+        functions[f"relax.ext.{backend.name}"] = lambda: functools.partial(_compile, backend.name)
+    if backend.runtime is not None and viewed is not None:  # else nothing can ask for it yet
+        functions[f"byoc.runtime.{backend.name}"] = runtime
+    return functions
+
+
+def _check_free(backend: Backend, tvm_ffi: Any) -> None:
+    name = f"relax.ext.{backend.name}"
+    if backend.codegen is None or tvm_ffi.get_global_func(name, allow_missing=True) is None:
+        return
+    raise OptionError(
+        f"backend '{backend.name}' of module '{backend.codegen.__module__}' has a codegen, but "
+        f"{name} is registered already, by TVM or a plugin; choose another name"
+    )
+
+
+def _compile(
+    name: str,
+    functions: Sequence[Any],
+    options: Mapping[str, Any] | None,
+    constant_names: Mapping[Any, str],
+) -> list[Any]:
+    """One payload module for each region."""
+    import tvm_ffi
+
+    backend = _PROVIDED[name]
+    codegen = cast("Callable[..., object]", backend.codegen)
+    create = tvm_ffi.get_global_func("byoc.payload.create")
+    given = _plain(options or {})
+    chosen = backend.make_options(given) if backend.options is not None else given
+    modules = []
+    for function in functions:
+        graph = read_graph(function, constant_names)
+        payload = _payload(name, graph.name, codegen(graph, dict(chosen)))
+        names = [value.name for value in payload.constants]
+        modules.append(create(name, backend.package, graph.name, payload.data, names))
+    return modules
+
+
+def _payload(backend: str, region: str, made: object) -> Payload:
+    payload = made if isinstance(made, Payload) else Payload(cast("bytes", made))
+    if isinstance(payload.data, (bytearray, memoryview)):
+        payload = Payload(bytes(payload.data), payload.constants)
+    if not isinstance(payload.data, bytes):
+        raise TypeError(
+            f"the codegen of backend '{backend}' gave a {type(payload.data).__name__} for "
+            f"region '{region}'; expected bytes, or a Payload"
+        )
+    return payload
+
+
+def _make(name: str, payload: Any, constants: Sequence[Any]) -> Callable[..., None]:
+    """The executor of one region; `payload` is a tensor over the module's own bytes."""
+    import numpy as np
+    from tvm_ffi import Function
+
+    make = cast("Callable[..., object]", _PROVIDED[name].runtime)
+    executor = make(np.from_dlpack(payload).tobytes(), tuple(constants))
+    if not callable(executor):
+        raise TypeError(
+            f"the runtime of backend '{name}' gave a {type(executor).__name__}; expected a "
+            "callable, the executor"
+        )
+    if isinstance(executor, Function):
+        return executor
+
+    def call(*tensors: Any) -> None:
+        result = executor(*tensors)
+        if result is not None:
+            raise TypeError(
+                f"the executor of backend '{name}' returned a {type(result).__name__}; it must "
+                "write its results into its last arguments and return None"
+            )
+
+    return call
+
+
+def _plain(value: Any) -> Any:
+    """Options as they were before TVM held them."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, Sequence) and not isinstance(value, bytes):
+        return tuple(map(_plain, value))
+    return value
