@@ -132,6 +132,29 @@ def test_a_partner_that_is_refused_is_named_with_its_refusal(lone: Any) -> None:
     )
 
 
+def test_the_predicate_of_a_single_pattern_speaks_for_each_op_of_the_match(lone: Any) -> None:
+    seen: list[list[str]] = []
+
+    def refuse(calls: tuple[Any, ...]) -> str:
+        seen.append([call.op.name for call in calls])
+        return "not on a Sunday"
+
+    chain = byoc.Pattern("add_relu", ["relax.add", "relax.nn.relu"], refuse)
+    backend = byoc.Backend("toy", "for tests", patterns=[chain])
+    refused = Reason("refused", "toy.add_relu: not on a Sunday")
+    found = reasons(lone(lambda x: relu(relax.op.add(x, x))), backend)
+    assert found == {"relax.add": refused, "relax.nn.relu": refused}
+    assert set(map(tuple, seen)) == {("relax.add", "relax.nn.relu")}
+
+
+def test_the_predicate_of_a_pattern_that_does_not_fit_is_no_reason(lone: Any) -> None:
+    chain = byoc.Pattern("add_relu", ["relax.add", "relax.nn.relu"], lambda _calls: "never")
+    backend = byoc.Backend("toy", "for tests", patterns=[chain])
+    assert reasons(lone(), backend) == {
+        "relax.nn.relu": Reason("no_match", "toy.add_relu needs relax.add too")
+    }
+
+
 def test_a_check_that_refuses_several_ops(lone: Any) -> None:
     backend = toy((*ADD_RELU, {}, lambda _context: False))
     found = reasons(lone(lambda x: relu(relax.op.add(x, x))), backend)

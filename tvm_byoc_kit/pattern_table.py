@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from tvm_byoc_kit.errors import OptionError
 
 if TYPE_CHECKING:
+    from tvm.ir import Expr
     from tvm.relax import Call, Var
     from tvm.relax.dpl import DFPattern
     from tvm.relax.transform import FusionPattern, PatternCheckContext
 
-__all__ = ["Pattern", "PatternTable", "make_patterns"]
+__all__ = ["Pattern", "PatternTable", "make_patterns", "refused_matches"]
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,28 @@ def make_patterns(backend: str, table: PatternTable) -> list[FusionPattern]:
         For an entry that is no pattern, or a chain that names no operator of TVM.
     """
     return [_make_pattern(backend, _as_pattern(backend, entry)) for entry in table]
+
+
+def refused_matches(
+    backend: str, table: PatternTable, bindings: Mapping[Var, Expr]
+) -> dict[Call, str]:
+    """Calls that a pattern of `table` fits, with the reason why its predicate refuses them."""
+    from tvm import relax
+
+    found: dict[Call, str] = {}
+    variables = {value: var for var, value in bindings.items() if isinstance(value, relax.Call)}
+    for pattern in (_as_pattern(backend, entry) for entry in table):
+        if pattern.refusal is None:
+            continue
+        fusion = _make_pattern(backend, pattern)
+        for call in variables:
+            parts = fusion.pattern.extract_matched_expr(call, bindings)
+            calls = [part for part in (parts or {}).values() if part in variables]
+            matched = _in_order({variables[part]: part for part in calls})
+            text = pattern.refusal(matched) if matched else None
+            if text is not None:
+                found = dict.fromkeys(matched, f"{fusion.name}: {text}") | found
+    return found
 
 
 def _as_pattern(backend: str, entry: Any) -> Pattern:

@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from tvm_byoc_kit.coverage import Reason
-from tvm_byoc_kit.op_names import OpTag
+from tvm_byoc_kit.op_names import OpTag, tag_of, tag_ops
 from tvm_byoc_kit.pattern_ops import alternatives
+from tvm_byoc_kit.pattern_table import refused_matches
 from tvm_byoc_kit.predicates import nested
 from tvm_byoc_kit.prepare_report import count_ops
 from tvm_byoc_kit.rewriting import bindings_of, is_relax_function, op_name
@@ -55,7 +56,7 @@ def explainer(
             ("policy", lambda: refused.get(OpTag(op.function, op.name))),
             ("outside_dataflow", lambda: scene.misplaced(op)),
             ("no_pattern", lambda: scene.unnamed(op.call)),
-            ("refused", lambda: scene.refusal(op.call)),
+            ("refused", lambda: scene.refusal(op.call) or scene.refused_match(op)),
         )
         for kind, answer in answers:
             text = answer()
@@ -94,11 +95,16 @@ class _Scene:
 
     @functools.cached_property
     def _producers(self) -> Mapping[Var, Expr]:
-        """What computes each variable; a map of TVM's, which is passed on without a copy."""
-        from tvm_ffi import Map
+        return _producers(self._original)
 
-        functions = (f for f in self._original.functions.values() if is_relax_function(f))
-        return Map({binding.var: binding.value for f in functions for binding in bindings_of(f)})
+    @functools.cached_property
+    def _refused_matches(self) -> dict[OpTag, str]:
+        """What the predicates of single patterns say, where the backend's table has such."""
+        table = self._backend.patterns
+        if table is None or callable(table):
+            return {}
+        found = refused_matches(self._backend.name, table, _producers(tag_ops(self._original)))
+        return {tag: text for call, text in found.items() if (tag := tag_of(call)) is not None}
 
     @functools.cached_property
     def _left_alone(self) -> dict[Call, str]:
@@ -149,6 +155,10 @@ class _Scene:
             return None
         return self._backend.refusal(nested(call, self._producers))
 
+    def refused_match(self, op: HostOp) -> str | None:
+        """What the predicate of a single pattern says that fits the op and others."""
+        return self._refused_matches.get(OpTag(op.function, op.name))
+
     def unmatched(self, call: Call) -> str:
         """What kept the patterns from matching."""
         patterns = self._patterns[op_name(call)]
@@ -180,6 +190,14 @@ class _Scene:
                 return f"{pattern.name} takes it only with {name}, which is refused: {text}"
         cause = "its own check refused" if pattern.check is not None else "TVM did not take it"
         return f"{pattern.name} fits, but {cause}"
+
+
+def _producers(mod: IRModule) -> Mapping[Var, Expr]:
+    """What computes each variable; a map of TVM's, which is passed on without a copy."""
+    from tvm_ffi import Map
+
+    functions = (f for f in mod.functions.values() if is_relax_function(f))
+    return Map({binding.var: binding.value for f in functions for binding in bindings_of(f)})
 
 
 def _callee(call: Call) -> str | None:
