@@ -22,7 +22,7 @@ import pytest
 import tvm_byoc_kit as byoc
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "real_models.py"
-BACKENDS = ("example_npu", "tensorrt", "cutlass", "cublas", "cudnn")
+BACKENDS = ("example_npu", "openvino", "tensorrt", "cutlass", "cublas", "cudnn")
 MODELS = (
     "magika",
     "silero-vad",
@@ -66,7 +66,7 @@ def model(request: pytest.FixtureRequest, script: Any) -> Any:
 @functools.cache
 def named_ops(backend: str) -> frozenset[str]:
     """Every operator that the printed patterns of `backend` name."""
-    text = " ".join(str(pattern.pattern) for pattern in byoc.get_backend(backend).patterns())
+    text = " ".join(str(pattern.pattern) for pattern in byoc.get_backend(backend).fusion_patterns())
     return frozenset(re.findall(r'name="(relax\.[\w.]+)"', text))
 
 
@@ -132,7 +132,7 @@ def test_every_host_op_has_a_reason_of_the_right_kind(model: Any, backend: str) 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         parts = byoc.partition(model, chosen)
-    raw, guarded = chosen.patterns(), chosen.guarded_patterns()
+    raw, guarded = chosen.fusion_patterns(), chosen.guarded_patterns()
     for op, (call, in_dataflow) in zip(parts.coverage.ops, calls(parts.model.mod), strict=True):
         assert op.op == call.op.name
         if op.region is not None:
