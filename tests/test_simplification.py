@@ -262,3 +262,13 @@ def test_a_layout_brings_no_permutation_but_at_the_ends(make_module: Any) -> Non
     before = byoc.compile(mod, "llvm", prepare=False)(x)
     # The sums of the convolution are added in another order.
     np.testing.assert_allclose(byoc.compile(model, "llvm")(x), before, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["add", "multiply"])
+def test_a_constant_comes_second_where_patterns_have_it(make_module: Any, name: str) -> None:
+    bias = np.arange(4, dtype="float32")
+    mod = make_module(INPUT, lambda x: getattr(op, name)(relax.const(bias), op.exp(x)))
+    model, result, before = run_both(mod, X)
+    last = model.mod["main"].body.blocks[0].bindings[-1].value
+    np.testing.assert_array_equal(last.args[1].value.numpy(), bias)
+    np.testing.assert_array_equal(result, before)

@@ -183,13 +183,27 @@ _NEUTRAL: dict[str, dict[int, float]] = {
 
 
 def _binary(call: Any, _original: Any, scope: Scope) -> Any:
-    """Without a neutral operand; without broadcasts that the op does itself."""
+    """Without a neutral operand; without broadcasts that the op does itself; constants second."""
     for position, neutral in _NEUTRAL.get(op_name(call), {}).items():
         array = array_of(scope.value(call.args[position]))
         other = call.args[1 - position]
         if array is not None and array.size and (array == neutral).all() and _matches(call, other):
             return other
-    return _unbroadcast(call, scope)
+    plain = _unbroadcast(call, scope)
+    swapped = _constant_second(call if plain is None else plain, scope)
+    return plain if swapped is None else swapped
+
+
+def _constant_second(call: Any, scope: Scope) -> Any:
+    """``x + b`` for ``b + x``, as PyTorch writes ONNX's biases: patterns have them second."""
+    from tvm import relax
+
+    if op_name(call) not in ("relax.add", "relax.multiply"):
+        return None
+    first, second = (array_of(scope.value(operand)) for operand in call.args)
+    if first is None or second is not None:
+        return None
+    return relax.Call(call.op, [call.args[1], call.args[0]], call.attrs, call.ty_args)
 
 
 def _matches(call: Any, other: Any) -> bool:
