@@ -172,7 +172,7 @@ CASES = {
     ),
     "batch of the second operand": Case(
         product((2, 4), (3, 4, 8)),
-        f"relax.matmul: batches scalar and 3; {BATCH}",
+        f"relax.matmul: batches none and 3; {BATCH}",
         product((3, 2, 4), (4, 8)),
         ("matmul",),
     ),
@@ -363,3 +363,11 @@ def test_a_sum_that_follows_no_product_misses_its_product_and_not_other_sizes() 
     assert sum_.reason is not None
     assert sum_.reason.kind == "no_match"
     assert "relax.matmul" in sum_.reason.text
+
+
+def test_a_constant_bias_is_fused_whichever_operand_it_is() -> None:
+    bias = relax.const(np.ones(8, HALF))
+    mod = module([((2, 4), HALF), ((4, 8), HALF)], lambda x, y: op.add(bias, op.matmul(x, y)))
+    assert [
+        region.composites for region in byoc.partition(mod, "cublas", prepare=True).coverage.regions
+    ] == [("cublas.matmul_bias",)]

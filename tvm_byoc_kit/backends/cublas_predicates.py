@@ -12,6 +12,7 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from tvm_byoc_kit.backends.cuda_predicates import (
+    batch_text,
     is_channel_vector,
     low_rank,
     other_transposition,
@@ -101,8 +102,8 @@ def _batch(call: Call) -> str | None:
     if not right or all(equal(a, b) for a, b in pairs):
         return None
     return (
-        f"{call.op.name}: batches {text(left)} and {text(right)}; cuBLAS has equal ones, or a "
-        "second operand without any"
+        f"{call.op.name}: batches {batch_text(left)} and {batch_text(right)}; cuBLAS has "
+        "equal ones, or a second operand without any"
     )
 
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tvm.relax import Call
 
 __all__ = [
+    "batch_text",
     "is_channel_vector",
     "is_sized",
     "low_rank",
@@ -71,6 +72,11 @@ def other_transposition(call: Call) -> str | None:
             "last two may change places"
         )
     return None
+
+
+def batch_text(dims: tuple[object, ...]) -> str:
+    """The leading dimensions of a matrix, for messages."""
+    return text(dims) if dims else "none"
 
 
 def reads(call: Call, operator: str) -> bool:

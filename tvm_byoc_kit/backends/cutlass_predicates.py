@@ -15,6 +15,7 @@ import functools
 from typing import TYPE_CHECKING, Any
 
 from tvm_byoc_kit.backends.cuda_predicates import (
+    batch_text,
     is_channel_vector,
     low_rank,
     other_transposition,
@@ -103,8 +104,8 @@ def _batch(call: Call) -> str | None:
     if is_shape_valid_for_cutlass_matmul(left, right):
         return None
     return (
-        f"{call.op.name}: batches {text(left[:-2])} and {text(right[:-2])}; CUTLASS has equal "
-        "ones, or one operand without any"
+        f"{call.op.name}: batches {batch_text(left[:-2])} and {batch_text(right[:-2])}; CUTLASS "
+        "has equal ones, or one operand without any"
     )
 
 
@@ -239,8 +240,9 @@ def _norm_size(call: Call) -> str | None:
 
 
 def _epsilon(call: Call) -> str | None:
-    if float(call.attrs.epsilon) != _EPSILON:
-        return f"{call.op.name}: epsilon is {call.attrs.epsilon}; CUTLASS's kernel has {_EPSILON}"
+    epsilon = float(call.attrs.epsilon)
+    if epsilon != _EPSILON:
+        return f"{call.op.name}: epsilon is {epsilon:g}; CUTLASS's kernel has {_EPSILON}"
     return None
 
 
