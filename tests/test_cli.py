@@ -536,6 +536,21 @@ def test_an_error_is_one_line_and_no_traceback(
     assert entries(workspace) == before
 
 
+def test_a_page_is_written_where_a_link_leads(
+    command: Command, onnx_path: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "link.html").symlink_to(tmp_path / "page.html")
+    command("partition", onnx_path, "-b", "llvm", "--html", tmp_path / "link.html")
+    assert (tmp_path / "link.html").is_symlink()
+    assert "<html" in (tmp_path / "page.html").read_text()
+
+
+def test_a_page_for_a_device_does_not_take_its_place(command: Command, onnx_path: Path) -> None:
+    done = command("partition", onnx_path, "-b", "llvm", "--html", "/dev/null")
+    assert done.code == 0
+    assert Path("/dev/null").is_char_device()
+
+
 @npu
 def test_a_trace_that_cannot_be_written_is_one_line(command: Command, npu_classifier: Path) -> None:
     done = command("run", npu_classifier, "--trace", "no/such/directory/t.json")

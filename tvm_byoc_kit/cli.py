@@ -568,13 +568,8 @@ def _write_page(path: Path | None, parts: Partition) -> str | None:
         return None
     schedule, missing = _planned(parts)
     page = parts.coverage.to_html(schedule=schedule)
-    with (
-        _writing("--html", path),
-        tempfile.TemporaryDirectory(dir=path.parent, prefix=".byoc-") as work,
-    ):
-        unfinished = Path(work, "page.html")
+    with _writing("--html", path), _replacing(path) as unfinished:
         unfinished.write_text(page, encoding="utf-8")
-        unfinished.replace(path)
     return f"wrote {path}{missing}"
 
 
@@ -618,14 +613,25 @@ def _write_npz(path: Path, arrays: dict[str, np.ndarray]) -> None:
     # Not np.savez: it has keywords of its own, which an output may be called.
     with (
         _writing("--output", path),
-        tempfile.TemporaryDirectory(dir=path.parent, prefix=".byoc-") as work,
+        _replacing(path) as unfinished,
+        zipfile.ZipFile(unfinished, "w") as archive,
     ):
-        unfinished = Path(work, "outputs.npz")
-        with zipfile.ZipFile(unfinished, "w") as archive:
-            for name, array in arrays.items():
-                with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
-                    np.lib.format.write_array(file, array, allow_pickle=False)
-        unfinished.replace(path)
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
+                np.lib.format.write_array(file, array, allow_pickle=False)
+
+
+@contextmanager
+def _replacing(path: Path) -> Iterator[Path]:
+    """A file to write, which takes the place of `path` when it is whole; a link stays a link."""
+    if path.exists() and not path.is_file():  # a device or a pipe, which nothing may replace
+        yield path
+        return
+    target = path.resolve()
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".byoc-") as work:
+        unfinished = Path(work, "unfinished")
+        yield unfinished
+        unfinished.replace(target)
 
 
 @contextmanager
