@@ -231,7 +231,7 @@ def test_a_wrong_op_is_refused_by_place(change: dict[str, Any], message: str) ->
         Coverage.from_json(json.dumps(facts))
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"ops": []}', "not json", "\x00"])
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"ops": []}', "not json", "\x00", "[" * 200_000])
 def test_what_is_no_report_is_refused_with_what_is(text: str) -> None:
     with pytest.raises(InputError, match="tvm-byoc partition --json"):
         Coverage.from_json(text)
@@ -252,7 +252,7 @@ def test_the_report_says_what_is_computed_and_passed() -> None:
     lines = str(Coverage((PRODUCT, SUM), (REGION,))).splitlines()
     assert lines == [
         "1 of 2 ops offloaded in 1 region(s), with 100 % of 64 MACs",
-        "  region 1 (npu, 1 ops, 64 MACs, 100 B in, 20 B out): matmul",
+        "  region 1 (npu, 1 op, 64 MACs, 100 B in, 20 B out): matmul",
         "  on the host:",
         "    1 x add  none",
     ]

@@ -60,7 +60,7 @@ def loads(text: str) -> Coverage:
     """
     try:
         facts = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(
             f"not JSON ({error}); expected what `tvm-byoc partition --json` writes"
         ) from error

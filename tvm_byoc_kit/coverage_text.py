@@ -73,7 +73,7 @@ def _region_lines(coverage: Coverage) -> list[str]:
 
 
 def _region_line(number: int, region: Region) -> str:
-    facts = [region.backend, f"{region.ops} ops"]
+    facts = [region.backend, f"{region.ops} op{'' if region.ops == 1 else 's'}"]
     if region.macs:
         facts.append(amount(region.macs, "MACs"))
     if region.bytes_in is not None and region.bytes_out is not None:
@@ -81,8 +81,9 @@ def _region_line(number: int, region: Region) -> str:
     prefix = f"{region.backend}."
     patterns = Counter(name.removeprefix(prefix) for name in region.composites).most_common()
     shown = [name if n == 1 else f"{n} x {name}" for name, n in patterns[:_MOST_PATTERNS]]
-    if len(patterns) > _MOST_PATTERNS:
-        shown.append(f"{len(patterns) - _MOST_PATTERNS} more patterns")
+    left_out = len(patterns) - len(shown)
+    if left_out:
+        shown.append(f"{left_out} more pattern{'' if left_out == 1 else 's'}")
     return f"  region {number} ({', '.join(facts)}): {', '.join(shown)}"
 
 
