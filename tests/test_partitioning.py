@@ -443,3 +443,10 @@ def test_an_onnx_model_is_partitioned_by_its_path(onnx_path: Any, onnx_proto: An
     assert isinstance(onnx_proto, onnx.ModelProto)
     parts = quiet_partition(str(onnx_path))
     assert parts.coverage.offloaded == parts.coverage.total > 0
+
+
+def test_a_partition_is_shown_in_a_line(make_module: Any) -> None:
+    mod = make_module({"x": ((4, 4), "float32")}, relax.op.nn.relu)
+    plain, held = (byoc.partition(mod, "tensorrt", policy=p) for p in (None, {"max_regions": 0}))
+    assert repr(plain) == "<Partition of a module for tensorrt>"
+    assert repr(held) == "<Partition of a module for tensorrt, max_regions=0>"

@@ -299,6 +299,7 @@ WRONG = {
     "yes": ({"require_mac": "yes"}, "require_mac='yes': expected true or false"),
     "unknown op": ({"exclude_ops": "reluu"}, "'reluu', which is no operator.*'relax.nn.relu'"),
     "unknown op, prefix": ({"include_only": "relax.cnv2d"}, "mean 'relax.nn.conv2d'"),
+    "capitals": ({"exclude_ops": "Relu"}, "mean 'relax.nn.relu'"),
     "unknown glob": ({"exclude_ops": "qqq*"}, r"'qqq\*', which is no operator of TVM"),
     "empty": ({"exclude_ops": "add,"}, "exclude_ops has ''"),
     "numbers": ({"exclude_names": [3]}, "exclude_names has 3: expected a name"),

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["Offload", "Partition", "as_prepared", "partition"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Partition:
     """A partitioned model.
 
@@ -50,7 +50,13 @@ class Partition:
     backend: Backend
     model: ImportedModel
     policy: PartitionPolicy | None = None
-    refused_by_policy: Mapping[OpTag, str] = field(default_factory=dict, repr=False)
+    refused_by_policy: Mapping[OpTag, str] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        """A line: a module is printed by its own ``show``."""
+        origin = self.model.origin or "a module"
+        policy = "" if self.policy is None else f", {self.policy}"
+        return f"<Partition of {origin} for {self.backend.name}{policy}>"
 
     @functools.cached_property
     def coverage(self) -> Coverage:

@@ -300,8 +300,8 @@ def _full_name(field: str, name: str) -> str:
     for prefix in _PREFIXES:
         if any(fnmatchcase(operator, prefix + name) for operator in _operators()):
             return prefix + name
-    short = {operator.rpartition(".")[2]: operator for operator in _operators()}
-    last = name.rpartition(".")[2]
+    short = {operator.rpartition(".")[2].lower(): operator for operator in _operators()}
+    last = name.rpartition(".")[2].lower()
     close = [short[item] for item in difflib.get_close_matches(last, short, n=1)]
     hint = f"did you mean '{close[0]}'?" if close else "operators are named as in relax.nn.conv2d"
     raise OptionError(f"policy {field} has '{name}', which is no operator of TVM; {hint}")
