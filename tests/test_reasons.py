@@ -163,6 +163,13 @@ def test_a_check_that_refuses_several_ops(lone: Any) -> None:
     )
 
 
+def test_a_pattern_in_two_forms_is_named_once(lone: Any) -> None:
+    forms = (("both", one("relax.nn.relu", one(f"relax.{name}"))) for name in ("exp", "tanh"))
+    (reason,) = reasons(lone(), toy(*forms)).values()
+    assert reason is not None
+    assert reason.text == "toy.both needs relax.exp too; 1 more pattern names it"
+
+
 def test_a_long_list_of_patterns_is_cut(lone: Any) -> None:
     others = ("exp", "tanh", "sqrt", "erf")
     backend = toy(*((name, one("relax.nn.relu", one(f"relax.{name}"))) for name in others))

@@ -167,7 +167,7 @@ class _Scene:
                 return self._kept_out(pattern, call)
         shown: list[tuple[FusionPattern, frozenset[str]]] = []
         for pattern, others in patterns:  # the least demanding first
-            if not any(less <= others for _, less in shown):
+            if not any(less <= others or pattern.name == known.name for known, less in shown):
                 shown.append((pattern, others))
         texts = [
             f"{pattern.name} needs {', '.join(sorted(others))} too"
