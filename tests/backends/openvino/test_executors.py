@@ -230,3 +230,14 @@ def test_a_call_that_does_not_fit_is_an_error_and_the_next_one_works(make: Make)
             execute(*arguments)
         execute(x, y)
         np.testing.assert_array_equal(y.numpy(), np.zeros((2, 3)))
+
+
+def test_integers_beyond_32_bits_are_an_error_and_not_cut_off(make: Make) -> None:
+    execute = make(payload_of(build({"x": ((3,), "int64")}, relax.op.negative)))
+    x, y = tensor(np.array([1, -(2**31) + 1, 2**31 - 1])), tvm.runtime.empty((3,), "int64")
+    execute(x, y)
+    np.testing.assert_array_equal(y.numpy(), [-1, 2**31 - 1, -(2**31) + 1])
+    for value in (2**31, -(2**31) - 1, 2**40, 2**63 - 1, -(2**63)):
+        x.copyfrom(np.array([1, 2, value]))  # the same memory: it is bound already
+        with pytest.raises(ValueError, match="input 0 of a region holds integers beyond 32 bits"):
+            execute(x, y)

@@ -102,6 +102,22 @@ class Argument {
   DLDataType dtype_;
 };
 
+/*!
+ * \brief Refuses integers of 64 bits that OpenVINO, which computes them in 32, would cut off.
+ * \throws ffi::Error ValueError; `number` is the argument's.
+ */
+void CheckRange(const Argument& argument, size_t number) {
+  if (argument.dtype().code != kDLInt || argument.dtype().bits != 64) return;
+  const auto* value = static_cast<const int64_t*>(argument.data());
+  const int64_t* end = value + argument.NumBytes() / sizeof(*value);
+  uint64_t beyond = 0;
+  for (; value != end; ++value) beyond |= (static_cast<uint64_t>(*value) + (1u << 31)) >> 32;
+  if (beyond == 0) return;
+  TVM_FFI_THROW(ValueError) << "input " << number << " of a region holds integers beyond 32 bits, "
+                            << "in which OpenVINO computes; build the model for a backend that "
+                            << "has 64";
+}
+
 /*! \brief What is bound to a port of a request. */
 class Binding {
  public:
@@ -207,6 +223,7 @@ class Executor {
     try {
       for (size_t port = 0; port < payload_.inputs.size(); ++port) {
         const Argument argument(arguments[payload_.inputs[port]]);
+        CheckRange(argument, payload_.inputs[port]);
         Binding& bound = request->inputs[port];
         if (!bound.Is(argument)) request->infer.set_input_tensor(port, bound.Set(argument));
       }
