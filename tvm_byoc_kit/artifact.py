@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from tvm_byoc_kit import native
 from tvm_byoc_kit.availability import probe
 from tvm_byoc_kit.errors import ArtifactError, BackendUnavailable, OptionError, reason
+from tvm_byoc_kit.files import replacing
 from tvm_byoc_kit.payload import PAYLOAD_KIND, missing_remedy
 from tvm_byoc_kit.signature import TensorSpec
 
@@ -153,16 +154,16 @@ def write_artifact(
     path = Path(path).absolute()
     if not path.parent.is_dir():
         raise ArtifactError(f"cannot write {path}: {path.parent} is no directory; make it first")
+    if path.exists() and not path.is_file():
+        raise ArtifactError(f"cannot write {path}: it is no file; name one, such as model.so")
     compiler = probe("compiler")
     if not compiler:
         raise ArtifactError(f"cannot link {path}: {compiler.detail}; {compiler.remedy}")
     try:
-        with tempfile.TemporaryDirectory(dir=path.parent, prefix=".byoc-") as work:
-            unfinished = Path(work) / "artifact.so"
+        with replacing(path) as unfinished:
             _link(export, unfinished, path)
             library = {"size": unfinished.stat().st_size, "sha256": _sha256(unfinished)}
             _append_manifest(unfinished, manifest.to_dict() | {"library": library})
-            unfinished.replace(path)
     except OSError as error:
         raise ArtifactError(f"cannot write {path}: {error}") from error
 

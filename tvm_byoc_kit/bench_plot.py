@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from tvm_byoc_kit.availability import probe
 from tvm_byoc_kit.errors import OptionError
+from tvm_byoc_kit.files import replacing
 
 if TYPE_CHECKING:
     from tvm_byoc_kit.benchmarking import BenchReport, BenchSide, Spread
@@ -87,7 +88,8 @@ def write_plot(report: BenchReport, path: Path) -> None:
     """
     check_plot(path)
     try:
-        _WRITERS[path.suffix.lower()](draw(report), path)
+        with replacing(path) as unfinished:
+            _WRITERS[path.suffix.lower()](draw(report), unfinished)
     except OSError as error:
         raise OptionError(f"plot {path}: cannot be written ({error})") from error
 

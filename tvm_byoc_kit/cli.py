@@ -6,7 +6,6 @@ import json
 import os
 import re
 import sys
-import tempfile
 import zipfile
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from tvm_byoc_kit.errors import ByocError, InputError, OptionError
+from tvm_byoc_kit.files import replacing
 from tvm_byoc_kit.terminal import make_console, progress, quiet_native_log
 
 if TYPE_CHECKING:
@@ -568,7 +568,7 @@ def _write_page(path: Path | None, parts: Partition) -> str | None:
         return None
     schedule, missing = _planned(parts)
     page = parts.coverage.to_html(schedule=schedule)
-    with _writing("--html", path), _replacing(path) as unfinished:
+    with _writing("--html", path), replacing(path) as unfinished:
         unfinished.write_text(page, encoding="utf-8")
     return f"wrote {path}{missing}"
 
@@ -613,25 +613,12 @@ def _write_npz(path: Path, arrays: dict[str, np.ndarray]) -> None:
     # Not np.savez: it has keywords of its own, which an output may be called.
     with (
         _writing("--output", path),
-        _replacing(path) as unfinished,
+        replacing(path) as unfinished,
         zipfile.ZipFile(unfinished, "w") as archive,
     ):
         for name, array in arrays.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
                 np.lib.format.write_array(file, array, allow_pickle=False)
-
-
-@contextmanager
-def _replacing(path: Path) -> Iterator[Path]:
-    """A file to write, which takes the place of `path` when it is whole; a link stays a link."""
-    if path.exists() and not path.is_file():  # a device or a pipe, which nothing may replace
-        yield path
-        return
-    target = path.resolve()
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".byoc-") as work:
-        unfinished = Path(work, "unfinished")
-        yield unfinished
-        unfinished.replace(target)
 
 
 @contextmanager

@@ -12,13 +12,13 @@ involved.
 from __future__ import annotations
 
 import json
-import tempfile
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tvm_byoc_kit.errors import PluginError
+from tvm_byoc_kit.files import replacing
 
 if TYPE_CHECKING:
     import os
@@ -503,11 +503,8 @@ def write_chrome_trace(
     """
     target = Path(path)
     text = json.dumps(chrome_trace(regions), allow_nan=False)
-    # Beside the target, so that the rename stays on one file system.
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".byoc-") as work:
-        unfinished = Path(work) / target.name
+    with replacing(target) as unfinished:
         unfinished.write_text(text, encoding="utf-8")
-        unfinished.replace(target)
     return target
 
 

@@ -1,0 +1,34 @@
+"""Files that are whole or not there."""
+
+from __future__ import annotations
+
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["replacing"]
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A file to write, which takes the place of `path` when the block ends without an error.
+
+    Parameters
+    ----------
+    path : pathlib.Path
+        A link stays a link: where it leads, the file is replaced. What is no file, such as a
+        device or a pipe, is written itself.
+    """
+    if path.exists() and not path.is_file():
+        yield path
+        return
+    target = path.resolve()
+    # Beside the target, so that the rename stays on one file system.
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".byoc-") as work:
+        unfinished = Path(work, "unfinished")
+        yield unfinished
+        unfinished.replace(target)
