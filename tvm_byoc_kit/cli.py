@@ -517,7 +517,7 @@ def _parse_policy(items: list[str] | None) -> PartitionPolicy | None:
     return as_policy(fields) if fields else None
 
 
-_COUNT = re.compile(r"[0-9]{1,9}")
+_COUNT = re.compile(r"[0-9]{1,18}")
 _POLICY_WORDS = {"true": True, "false": False, "none": None}
 _POLICY_LISTS = frozenset({"exclude_ops", "exclude_names", "include_only"})
 

@@ -222,6 +222,7 @@ def _boundary(coverage: Coverage) -> str:
 
 
 _ROWS: dict[str, Callable[[Coverage], str]] = {
+    "model": lambda coverage: coverage.model,
     "backend": lambda coverage: coverage.backend,
     "TVM": lambda coverage: coverage.tvm,
     "ops offloaded": _ops,

@@ -117,11 +117,8 @@ class PartitionPolicy:
         if refused or self.max_regions is None:
             return refused
         ranked = sorted(coverage.regions, key=_worth, reverse=True)
-        return {
-            region.name: f"its region is number {rank} by MACs, max_regions is {self.max_regions}"
-            for rank, region in enumerate(ranked, 1)
-            if rank > self.max_regions
-        }
+        text = f"its region is not among those with most MACs, max_regions is {self.max_regions}"
+        return {region.name: text for region in ranked[self.max_regions :]}
 
     def _set(self) -> dict[str, Any]:
         """The fields that are not as by default."""
