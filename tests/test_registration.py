@@ -404,7 +404,23 @@ def test_the_codegen_gets_its_options_with_defaults(
         ),
         (
             {"codegen": lambda graph, options: 1 / 0},  # noqa: ARG005
-            r"cannot build .*'affine'.*division by zero",
+            r"cannot build .*'affine', region 'fused_\w+', failed: ZeroDivisionError: division by",
+        ),
+        (
+            {"codegen": lambda graph, options: byoc.Payload(b"", graph.inputs)},  # noqa: ARG005
+            r"gave a Payload with 'x' among its constants, .*expected values of graph\.constants",
+        ),
+        (
+            {"codegen": lambda graph, options: byoc.Payload(b"", ("bias",))},  # noqa: ARG005
+            r"gave a Payload with 'bias' among its constants",
+        ),
+        (
+            {"runtime": lambda payload, constants: {}["driver"]},  # noqa: ARG005
+            r"the runtime of backend 'affine' failed: KeyError: 'driver'",
+        ),
+        (
+            {"runtime": lambda payload, constants: lambda x, out: 1 / 0},  # noqa: ARG005
+            r"the executor of backend 'affine' failed: ZeroDivisionError: division by zero",
         ),
         (
             {"runtime": lambda payload, constants: "text"},  # noqa: ARG005
@@ -415,7 +431,16 @@ def test_the_codegen_gets_its_options_with_defaults(
             r"the executor of backend 'affine' returned a Tensor; it must write its results",
         ),
     ],
-    ids=["no bytes", "codegen fails", "no executor", "result returned"],
+    ids=[
+        "no bytes",
+        "codegen fails",
+        "constants that are inputs",
+        "constants that are names",
+        "runtime fails",
+        "executor fails",
+        "no executor",
+        "result returned",
+    ],
 )
 def test_a_mistake_in_a_backend_is_named(make_module: Any, choices: Any, message: str) -> None:
     backend = affine(bind_constants=True, **choices)

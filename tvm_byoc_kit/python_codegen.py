@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any, cast
 
 from tvm_byoc_kit import plugin_build
 from tvm_byoc_kit.backend import get_backend
-from tvm_byoc_kit.errors import BackendUnavailable, OptionError
+from tvm_byoc_kit.errors import BackendUnavailable, ByocError, OptionError, reason
 from tvm_byoc_kit.graph import read_graph
 from tvm_byoc_kit.payload import Payload, missing_remedy
 
 if TYPE_CHECKING:
     from tvm_byoc_kit.backend import Backend
+    from tvm_byoc_kit.graph import Graph
 
 __all__ = ["provide", "provide_runtime"]
 
@@ -117,21 +118,31 @@ def _compile(
     modules = []
     for function in functions:
         graph = read_graph(function, constant_names)
-        payload = _payload(name, graph.name, codegen(graph, dict(chosen)))
+        who = f"the codegen of backend '{name}', region '{graph.name}',"
+        made = _ask(who, codegen, graph, dict(chosen))
+        payload = _payload(name, graph, made)
         names = [value.name for value in payload.constants]
         modules.append(create(name, backend.package, graph.name, payload.data, names))
     return modules
 
 
-def _payload(backend: str, region: str, made: object) -> Payload:
+def _payload(backend: str, graph: Graph, made: object) -> Payload:
+    who = f"the codegen of backend '{backend}' gave"
     payload = made if isinstance(made, Payload) else Payload(cast("bytes", made))
     if isinstance(payload.data, (bytearray, memoryview)):
         payload = Payload(bytes(payload.data), payload.constants)
     if not isinstance(payload.data, bytes):
         raise TypeError(
-            f"the codegen of backend '{backend}' gave a {type(payload.data).__name__} for "
-            f"region '{region}'; expected bytes, or a Payload"
+            f"{who} a {type(payload.data).__name__} for region '{graph.name}'; expected bytes, or "
+            "a Payload"
         )
+    known = {value.name for value in graph.constants}
+    for value in payload.constants:
+        if getattr(value, "name", None) not in known:
+            raise TypeError(
+                f"{who} a Payload with {getattr(value, 'name', value)!r} among its constants, "
+                f"which is none of region '{graph.name}'; expected values of graph.constants"
+            )
     return payload
 
 
@@ -141,7 +152,8 @@ def _make(name: str, payload: Any, constants: Sequence[Any]) -> Callable[..., No
     from tvm_ffi import Function
 
     make = cast("Callable[..., object]", _PROVIDED[name].runtime)
-    executor = make(np.from_dlpack(payload).tobytes(), tuple(constants))
+    payload_bytes = np.from_dlpack(payload).tobytes()
+    executor = _ask(f"the runtime of backend '{name}'", make, payload_bytes, tuple(constants))
     if not callable(executor):
         raise TypeError(
             f"the runtime of backend '{name}' gave a {type(executor).__name__}; expected a "
@@ -150,15 +162,36 @@ def _make(name: str, payload: Any, constants: Sequence[Any]) -> Callable[..., No
     if isinstance(executor, Function):
         return executor
 
+    who = f"the executor of backend '{name}'"
+
     def call(*tensors: Any) -> None:
-        result = executor(*tensors)
+        try:  # not `_ask`, which would cost each call more
+            result = executor(*tensors)
+        except BaseException as error:  # noqa: BLE001 - it may raise anything
+            raise _failure(who, error) from None
         if result is not None:
             raise TypeError(
-                f"the executor of backend '{name}' returned a {type(result).__name__}; it must "
+                f"{who} returned a {type(result).__name__}; it must "
                 "write its results into its last arguments and return None"
             )
 
     return call
+
+
+def _ask(who: str, function: Callable[..., object], *arguments: Any) -> object:
+    """What a backend's own code gives."""
+    try:
+        return function(*arguments)
+    except BaseException as error:  # noqa: BLE001 - it may raise anything
+        raise _failure(who, error) from None
+
+
+def _failure(who: str, error: BaseException) -> Exception:
+    """`error` with all in its message: TVM hands on that and the traceback, but not the class."""
+    if isinstance(error, ByocError):
+        return error
+    message = f"{who} failed: {type(error).__name__}: {reason(error)}"
+    return RuntimeError(message).with_traceback(error.__traceback__)
 
 
 def _plain(value: Any) -> Any:
