@@ -203,6 +203,16 @@ def test_the_first_pattern_that_matches_is_taken(make_module: Any) -> None:
     assert names_of(mod, [*plain, fused]) == ["test.conv2d", "test.relu"]
 
 
+@pytest.mark.parametrize("name", ["add", "multiply", "divide", "subtract", "maximum"])
+def test_an_op_of_two_operands_may_be_a_pattern_beside_other_ops(
+    make_module: Any, name: str
+) -> None:
+    mod = make_module(IMAGE, lambda x, y: op.tanh(getattr(op, name)(op.tanh(x), y)))
+    assert names_of(mod, [(name, [f"relax.{name}"])]) == [f"test.{name}"]
+    chain = [f"relax.{name}", "relax.tanh"]
+    assert names_of(mod, [("fused", chain)]) == ["test.fused"]
+
+
 def test_one_op_may_be_named_without_a_list(make_module: Any) -> None:
     mod = make_module(IMAGE, lambda x, _: op.tanh(x))
     assert names_of(mod, [("tanh", "relax.tanh")]) == ["test.tanh"]

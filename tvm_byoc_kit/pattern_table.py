@@ -106,7 +106,11 @@ def _chain(name: str, ops: Sequence[str]) -> DFPattern:
 
     _check_names(name, ops)
     first, *others = ops
-    result: DFPattern = is_op(first)(varg_default_wildcard=True)
+    result: DFPattern = (
+        is_op(first)(wildcard(), wildcard())
+        if first in _WITH_OPERANDS
+        else is_op(first)(varg_default_wildcard=True)
+    )
     for op in others:
         if op in _COMMUTATIVE:
             other = wildcard()
@@ -117,6 +121,8 @@ def _chain(name: str, ops: Sequence[str]) -> DFPattern:
 
 
 _COMMUTATIVE = frozenset({"relax.add", "relax.multiply", "relax.maximum", "relax.minimum"})
+# Of these TVM's matcher reads the operands' patterns, and raises an IndexError when there are none.
+_WITH_OPERANDS = frozenset({"relax.multiply", "relax.divide"})
 
 
 def _check_names(name: str, ops: Sequence[str]) -> None:
