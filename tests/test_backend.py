@@ -72,6 +72,12 @@ def test_an_installed_package_does_not_replace_a_backend_of_the_kit(
     assert [backend.name for backend in list_backends()] == list(BUILTIN)
 
 
+def test_an_entry_point_has_the_name_of_its_backend(monkeypatch: pytest.MonkeyPatch) -> None:
+    offer(monkeypatch, vendor="tvm_byoc_kit.backends.llvm:BACKEND")
+    with pytest.raises(OptionError, match=r"entry point 'vendor'.*gives backend 'llvm'.*one name"):
+        get_backend("vendor")
+
+
 def test_an_entry_point_that_is_no_backend_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     offer(monkeypatch, vendor="os:sep")
     with pytest.raises(OptionError, match=r"entry point 'vendor'.*is not a Backend"):

@@ -245,6 +245,11 @@ def get_backend(name: str | Backend) -> Backend:
                 f"unknown backend '{name}'{_hint(str(name), known)}; known: {', '.join(known)}"
             )
         backend = _load(name, point)
+        if isinstance(backend, Backend) and backend.name != name:
+            raise OptionError(
+                f"entry point '{name}' of {ENTRY_POINT_GROUP} gives backend '{backend.name}' "
+                f"({point.value}), which no other process would find; give both one name"
+            )
     if not isinstance(backend, Backend):
         raise OptionError(f"entry point '{name}' of {ENTRY_POINT_GROUP} is not a Backend")
     return backend
