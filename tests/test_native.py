@@ -216,7 +216,7 @@ def test_in_runtime_only_mode_a_missing_codegen_of_tvm_itself_is_no_fault() -> N
         "from tvm_byoc_kit import native\n"
         "import tvm\n"
         "status = native.load('example_npu')\n"
-        "print(status.ok, tvm._RUNTIME_ONLY, 'byoc' in open('/proc/self/maps').read())"
+        "print(status.ok, tvm._RUNTIME_ONLY, 'byoc_example_npu' in open('/proc/self/maps').read())"
     )
     assert output(script, TVM_USE_RUNTIME_LIB="1") == "True True False"
 
