@@ -216,6 +216,14 @@ def test_a_device_that_is_not_there_is_named_with_those_that_are(make: Make) -> 
         make(payload)
 
 
+def test_a_cache_that_cannot_be_written_is_named(make: Make, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    cache = str(tmp_path / "file" / "cache")
+    payload = payload_of(build({"x": ((2,), "float32")}, relax.op.nn.relu, cache_dir=cache))
+    with pytest.raises(ValueError, match=r"file/cache.*Build with another device, or cache_dir"):
+        make(payload)
+
+
 def test_a_call_that_does_not_fit_is_an_error_and_the_next_one_works(make: Make) -> None:
     execute = make(relu_payload())
     x, y = tensor(-np.ones((2, 3), "float32")), tvm.runtime.empty((2, 3), "float32")

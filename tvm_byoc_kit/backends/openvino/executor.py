@@ -53,7 +53,8 @@ class Executor:
         except RuntimeError as error:
             raise ValueError(
                 f"OpenVINO cannot compile the model for {header.device}: {reason(error)}; it has "
-                f"{', '.join(core.available_devices)}. Build with options={{'device': ...}}"
+                f"{', '.join(core.available_devices)}. Build with another device, or cache_dir, "
+                "among the options"
             ) from error
         self._inputs = tuple(enumerate(header.inputs))
         self._outputs = tuple(enumerate(header.outputs))

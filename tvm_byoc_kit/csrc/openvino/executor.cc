@@ -190,7 +190,7 @@ ov::CompiledModel Compile(const Payload& payload) {
     }
     TVM_FFI_THROW(ValueError) << "OpenVINO cannot compile the model for " << payload.device << ": "
                               << Reason(error) << "; it has " << devices
-                              << ". Build with options={'device': ...}";
+                              << ". Build with another device, or cache_dir, among the options";
   }
   TVM_FFI_UNREACHABLE();
 }
