@@ -62,6 +62,16 @@ def test_every_side_has_a_row_with_both_times_in_order_of_the_axis(
     assert all(min(ends) >= 0 and max(ends) <= drawing.width for ends in inside)
 
 
+def test_the_line_between_quartiles_does_not_cross_the_number(report: byoc.BenchReport) -> None:
+    wide = byoc.Spread(1.0, 0.5, 9.0)
+    sides = tuple(dataclasses.replace(s, cpu_ms=wide, wall_ms=wide) for s in report.sides)
+    drawing = bench_plot.draw(dataclasses.replace(report, sides=sides))
+    numbers = [text for text in drawing.texts if text.text == "1" and text.anchor == "start"]
+    assert len(numbers) == 4
+    ends = {line.y1: max(o.x2 for o in drawing.lines if o.y1 == line.y1) for line in drawing.lines}
+    assert all(text.x > ends[text.y - 4] for text in numbers)
+
+
 def test_wrong_numbers_have_no_dot(report: byoc.BenchReport) -> None:
     sides = (report.sides[0], dataclasses.replace(report.sides[1], agrees=False))
     drawing = bench_plot.draw(dataclasses.replace(report, sides=sides))

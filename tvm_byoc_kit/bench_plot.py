@@ -127,12 +127,13 @@ def _draw_side(
         texts.append(Text(_LEFT, top + _ROW / 2 + 4, text, colour=_WRONG))
         return
     for spread, colour, y in ((side.cpu_ms, _CPU, top + 15), (side.wall_ms, _WALL, top + 32)):
-        x = scale.x(spread.median)
+        x, end = scale.x(spread.median), scale.x(spread.upper)
         lines += [
-            Line(scale.x(spread.lower), y, scale.x(spread.upper), y, colour, 2),
+            Line(scale.x(spread.lower), y, end, y, colour, 2),
             Line(x - _DOT / 2, y, x + _DOT / 2, y, colour, _DOT),
         ]
-        texts.append(Text(x + _DOT + 2, y + 4, f"{spread.median:.3g}", colour=colour))
+        beside = max(x + _DOT + 2, end + 4)
+        texts.append(Text(beside, y + 4, f"{spread.median:.3g}", colour=colour))
 
 
 @dataclass(frozen=True)
