@@ -173,6 +173,31 @@ def test_extremes_of_infinities_are_numpys(make_module: Any, reduce: str) -> Non
     np.testing.assert_array_equal(result, getattr(np, f"{reduce}imum")(x, y))
 
 
+def wrap(x: Any, half: int, period: int) -> Any:
+    rest = op.floor_mod(x, relax.const(period, "int64"))
+    lower = op.subtract(rest, relax.const(period, "int64"))
+    test = op.greater_equal(rest, relax.const(half, "int64"))
+    return op.astype(op.where(test, lower, rest), "int32")
+
+
+def test_what_a_cast_to_int32_wraps_by_itself_is_not_wrapped_before(make_module: Any) -> None:
+    x = np.array([0, 5, -5, 2**31 - 1, 2**31, -(2**31), -(2**31) - 1, 2**32 + 7, 2**63 - 1])
+    mod = make_module({"x": ((9,), "int64")}, lambda x: wrap(x, 2**31, 2**32))
+    model, result, original = run_both(mod, x)
+    assert kinds(model) == {"astype": 1}
+    np.testing.assert_array_equal(result, original)
+    np.testing.assert_array_equal(result, x.astype("int32"))
+
+
+@pytest.mark.parametrize(("half", "period"), [(2**30, 2**32), (2**31, 2**33), (2**15, 2**16)])
+def test_what_is_wrapped_into_another_range_stays(make_module: Any, half: int, period: int) -> None:
+    x = np.array([0, 5, -5, 2**15, 2**31 - 1, 2**30, -(2**31)])
+    mod = make_module({"x": ((7,), "int64")}, lambda x: wrap(x, half, period))
+    model, result, original = run_both(mod, x)
+    assert kinds(model)["floor_mod"] == 1
+    np.testing.assert_array_equal(result, original)
+
+
 def test_a_dropout_that_is_read_as_a_tuple_goes_too(make_module: Any) -> None:
     def body(x: Any) -> Any:
         whole = op.nn.dropout(x, 0.5)

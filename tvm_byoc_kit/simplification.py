@@ -69,6 +69,37 @@ def _drop_if_same(call: Any, _original: Any, _scope: Scope) -> Any:
     return call.args[0] if _is_same(call) else None
 
 
+def _astype(call: Any, _original: Any, scope: Scope) -> Any:
+    """Nothing where the dtype is there already; int64 cast to int32 without wrapping it before."""
+    from tvm import relax
+
+    if _is_same(call):
+        return call.args[0]
+    source = _wrapped(call.args[0], scope) if str(call.ty.dtype) == "int32" else None
+    return None if source is None else relax.op.astype(source, "int32")
+
+
+def _wrapped(value: Any, scope: Scope) -> Any:
+    """What `value` is, wrapped around into int32's range as a cast from int64 does by itself.
+
+    ``Cast`` from floats arrives so: ``u = x % 2**32; where(u >= 2**31, u - 2**32, u)``.
+    """
+    chosen = scope.value(value)
+    if op_name(chosen) != "relax.where":
+        return None
+    test, lower, rest = map(scope.value, chosen.args)
+    if tuple(map(op_name, (test, lower, rest))) != _WRAPPING or str(rest.ty.dtype) != "int64":
+        return None
+    limits = [array_of(scope.value(call.args[1])) for call in (test, lower, rest)]
+    expected = zip(limits, (2**31, 2**32, 2**32), strict=True)
+    if not all(limit is not None and (limit == number).all() for limit, number in expected):
+        return None
+    same = all(call.args[0].same_as(chosen.args[2]) for call in (test, lower))
+    return rest.args[0] if same and same_shape(rest, rest.args[0]) else None
+
+
+_WRAPPING = ("relax.greater_equal", "relax.subtract", "relax.floor_mod")
+
 _RESHAPES = frozenset({"relax.reshape", "relax.squeeze", "relax.expand_dims", "relax.flatten"})
 
 
@@ -362,7 +393,7 @@ _RULES: dict[str, Rule] = {
     **{f"relax.{name}": _binary for name in _BINARY.split()},
     "relax.where": _where,
     "relax.broadcast_to": _drop_if_same,
-    "relax.astype": _drop_if_same,
+    "relax.astype": _astype,
     "relax.permute_dims": _permute,
     "relax.strided_slice": _strided_slice,
     "relax.concat": _join,

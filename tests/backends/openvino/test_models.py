@@ -6,9 +6,11 @@ from collections.abc import Callable
 from importlib.resources import files
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 import torch
+from onnx import TensorProto, helper
 from torch import nn
 
 import tvm_byoc_kit as byoc
@@ -158,3 +160,20 @@ def test_the_digits_agree_with_onnx_runtime() -> None:
     (expected,) = session.run(None, {spec.name: image})
     found = np.asarray(byoc.build(parts)(image))
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_a_cast_of_onnx_from_floats_to_int32_is_one_region() -> None:
+    node = helper.make_node("Cast", ["x"], ["y"], to=TensorProto.INT32)
+    ends = [("x", TensorProto.FLOAT), ("y", TensorProto.INT32)]
+    x, y = (helper.make_tensor_value_info(name, dtype, [5]) for name, dtype in ends)
+    opset = [helper.make_opsetid("", 17)]
+    proto = helper.make_model(
+        helper.make_graph([node], "cast", [x], [y]), opset_imports=opset, ir_version=9
+    )
+    onnx.checker.check_model(proto)
+    parts = byoc.partition(byoc.load_model(proto), "openvino")
+    assert len(parts.coverage.regions) == 1
+    assert not parts.coverage.host_ops
+    array = np.array([1.5, -2.7, -1e9, 2e9, 0], "float32")
+    session = onnxruntime.InferenceSession(proto.SerializeToString())
+    np.testing.assert_array_equal(byoc.build(parts)(array), session.run(None, {"x": array})[0])
