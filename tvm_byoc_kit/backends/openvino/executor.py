@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tvm_byoc_kit.backends.openvino.integers import fit_32_bits
 from tvm_byoc_kit.backends.openvino.memory import lent
 from tvm_byoc_kit.backends.openvino.payload import unpack
 from tvm_byoc_kit.errors import reason
@@ -85,9 +86,6 @@ class Executor:
         return self._wrap(array, shared_memory=True)
 
 
-_LOWEST, _HIGHEST = -(2**31), 2**31 - 1
-
-
 def _narrow(argument: Any, number: int) -> np.ndarray:
     """An input's memory; a shape becomes a vector.
 
@@ -99,16 +97,12 @@ def _narrow(argument: Any, number: int) -> np.ndarray:
     if isinstance(argument, tuple):  # tvm_ffi.Shape
         return np.asarray(argument, np.int64)
     array = np.from_dlpack(argument)
-    if array.dtype == np.int64 and array.size and not _fits(array):
+    if array.dtype == np.int64 and not fit_32_bits(array):
         raise ValueError(
             f"input {number} of a region holds integers beyond 32 bits, in which OpenVINO "
             "computes; build the model for a backend that has 64"
         )
     return array
-
-
-def _fits(array: np.ndarray) -> bool:
-    return bool(array.min() >= _LOWEST and array.max() <= _HIGHEST)
 
 
 _lock = threading.Lock()

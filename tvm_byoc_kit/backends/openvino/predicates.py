@@ -111,16 +111,14 @@ def constant_numbers(call: Call) -> str | None:
     return None
 
 
-_LOWEST, _HIGHEST = -(2**31), 2**31 - 1
-
-
 def narrow_constants(call: Call) -> str | None:
     """Constants of 64-bit integers fit into 32 bits, in which OpenVINO computes."""
+    from tvm_byoc_kit.backends.openvino.integers import fit_32_bits
     from tvm_byoc_kit.rewriting import array_of
 
     for i, argument in enumerate(call.args):
         data = array_of(argument) if str(getattr(argument.ty, "dtype", "")) == "int64" else None
-        if data is not None and data.size and not _LOWEST <= data.min() <= data.max() <= _HIGHEST:
+        if data is not None and not fit_32_bits(data):
             return f"{call.op.name}: operand {i} exceeds 32 bits, in which OpenVINO computes"
     return None
 
