@@ -241,10 +241,11 @@ def test_a_predicate_gets_the_calls_in_order_and_refuses_with_a_reason(make_modu
     assert seen
 
 
-def test_a_predicate_that_gives_a_truth_value_is_an_error(make_module: Any) -> None:
+@pytest.mark.parametrize("given", [True, False, ""])
+def test_a_predicate_that_gives_no_reason_is_an_error(make_module: Any, given: Any) -> None:
     mod = make_module(IMAGE, lambda x, _: op.tanh(x))
-    with pytest.raises(Exception, match=r"pattern 'test\.tanh' gave True; it must give None"):
-        names_of(mod, [("tanh", ["relax.tanh"], lambda calls: True)])  # noqa: ARG005
+    with pytest.raises(Exception, match=rf"'test\.tanh' gave {given!r}; it must give None"):
+        names_of(mod, [("tanh", ["relax.tanh"], lambda calls: given)])  # noqa: ARG005
 
 
 def test_a_table_may_be_a_function_of_tvms_patterns(make_module: Any) -> None:

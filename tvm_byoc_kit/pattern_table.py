@@ -146,7 +146,7 @@ def _make_check(name: str, pattern: Pattern) -> Callable[[PatternCheckContext], 
 
     def check(context: PatternCheckContext) -> bool:
         reason = refusal(_in_order(context.matched_bindings))
-        if reason is not None and not isinstance(reason, str):
+        if reason is not None and not (reason and isinstance(reason, str)):
             raise OptionError(
                 f"the predicate of pattern '{name}' gave {reason!r}; it must give None for what "
                 "the backend can run, or the reason why it cannot"
