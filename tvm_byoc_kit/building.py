@@ -154,7 +154,7 @@ def _compile(partitioned: Partition, target: Target, options: dict[str, Any]) ->
         where = partitioned.model.origin or "the module"
         raise ModelError(
             f"TVM cannot build {where} for backend '{partitioned.backend.name}', target "
-            f"'{target}': {reason(error)}"
+            f"'{target.kind.name}': {reason(error)}"
         ) from error
 
 
