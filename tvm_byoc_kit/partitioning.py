@@ -19,6 +19,7 @@ from tvm_byoc_kit.policy import PartitionPolicy, Settled, as_policy, require_no_
 from tvm_byoc_kit.prepare_report import count_ops
 from tvm_byoc_kit.reasons import explainer
 from tvm_byoc_kit.rewriting import is_relax_function, op_name
+from tvm_byoc_kit.symbol_operands import has_symbol_operands, hide_symbols, show_symbols
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
@@ -224,7 +225,7 @@ class Offload:
         for name, obstacle in self._obstacles.items():
             if obstacle is None:
                 alone = _isolated(self._tagged, self._tagged[name])
-                result = _put_back(result, merge(alone), name)
+                result = _put_back(result, _merged(alone, merge), name)
             else:
                 result = fuse(result, patterns, self._bind, [name])
         return result
@@ -272,17 +273,21 @@ def _obstacle(function: Any) -> str | None:
 
 def _obstacles_of_call(call: Call) -> Iterator[str]:
     from tvm import relax
-    from tvm.ir import GlobalVar, PrimType
+    from tvm.ir import GlobalVar
 
     if isinstance(call.op, GlobalVar):
         yield f"calls the function `{call.op.name_hint}`"
     for operand in call.args:
-        if isinstance(operand, relax.Var) and isinstance(operand.ty, PrimType):
-            yield f"calls {op_name(call)} with the symbolic number `{operand.name}`"
-        elif isinstance(operand, relax.ExternFunc):
+        if isinstance(operand, relax.ExternFunc):
             yield f"calls the external function `{operand.global_symbol}`"
         elif type(operand).__name__ in ("StringImm", "DataTypeImm"):
             yield f"calls {op_name(call)} with a string"
+
+
+def _merged(alone: IRModule, merge: Callable[[IRModule], IRModule]) -> IRModule:
+    if not has_symbol_operands(alone["main"]):
+        return merge(alone)
+    return show_symbols(merge(hide_symbols(alone)))
 
 
 def _isolated(mod: IRModule, function: Any) -> IRModule:
