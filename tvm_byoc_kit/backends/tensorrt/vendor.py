@@ -1,4 +1,4 @@
-"""The vendor's Python package: TensorRT 10 or 11, or TensorRT-RTX, which has almost the same API."""
+"""The vendor's Python package: TensorRT 10 or 11, or TensorRT-RTX, of almost the same API."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import functools
 import importlib
 import re
 import threading
+from collections.abc import Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from tvm_byoc_kit import remedies
 from tvm_byoc_kit.errors import BackendUnavailable, OptionError, reason
@@ -23,8 +24,11 @@ VENDORS = {"tensorrt": "tensorrt", "tensorrt_rtx": "tensorrt-rtx"}
 _VERSIONS = {"tensorrt": (10, 11), "tensorrt_rtx": (1,)}
 
 
-class Log:
-    """What the vendor said while a ``with vendor.messages()`` block ran."""
+class Log(Sequence[str]):
+    """The errors that the vendor reported while a ``with vendor.messages()`` block ran.
+
+    Each is one line, and is there once; `messages` has everything.
+    """
 
     def __init__(self) -> None:
         self._messages: list[tuple[str, str]] = []
@@ -40,18 +44,27 @@ class Log:
 
     @property
     def errors(self) -> str:
-        """What the vendor complained of, each complaint once, on one line; empty when nothing."""
-        return self._joined("ERROR")
+        """The errors on one line; empty when there are none."""
+        return "; ".join(self)
 
     @property
     def warnings(self) -> str:
         """The warnings, as `errors` gives the errors."""
-        return self._joined("WARNING")
+        return "; ".join(self._texts("WARNING"))
 
-    def _joined(self, severity: str) -> str:
-        texts = [" ".join(text.split()) for name, text in self._messages if severity in name]
-        told = [text for text in texts if not _is_expected(text)]
-        return "; ".join(dict.fromkeys(told))
+    def _texts(self, severity: str) -> tuple[str, ...]:
+        texts = (" ".join(text.split()) for name, text in self._messages if severity in name)
+        return tuple(dict.fromkeys(text for text in texts if not _is_expected(text)))
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[str, ...]: ...
+    def __getitem__(self, index: int | slice) -> str | tuple[str, ...]:
+        return self._texts("ERROR")[index]
+
+    def __len__(self) -> int:
+        return len(self._texts("ERROR"))
 
 
 def _is_expected(text: str) -> bool:
@@ -135,33 +148,36 @@ def find_vendor(preferred: str | None = None) -> Vendor:
     """
     if preferred is not None and preferred not in VENDORS:
         raise OptionError(f"vendor={preferred!r}: expected one of {', '.join(VENDORS)}, or None")
-    reasons = []
-    for name in VENDORS if preferred is None else (preferred,):
-        try:
-            return _vendor(name)
-        except Exception as error:  # noqa: BLE001 - importing loads libraries: it may raise anything
-            reasons.append(f"{name}: {reason(error)}")
-    extra = VENDORS[preferred or "tensorrt"]
-    remedy = remedies.kit_extra(extra)
+    names = tuple(VENDORS) if preferred is None else (preferred,)
+    found = [_vendor(name) for name in names]
+    for vendor in found:
+        if isinstance(vendor, Vendor):
+            return vendor
+    remedy = remedies.kit_extra(VENDORS[names[0]])
     if preferred is None:
         remedy += f", or without a GPU {remedies.kit_extra(VENDORS['tensorrt_rtx'])}"
-    raise BackendUnavailable("tensorrt", "codegen", "; ".join(reasons), remedy)
+    reasons = "; ".join(f"{name}: {why}" for name, why in zip(names, found, strict=True))
+    raise BackendUnavailable("tensorrt", "codegen", reasons, remedy)
 
 
 @functools.cache
-def _vendor(name: str) -> Vendor:
-    module = importlib.import_module(name)
+def _vendor(name: str) -> Vendor | str:
+    """The package, or the reason why it cannot be used."""
+    try:
+        module = importlib.import_module(name)
+    except Exception as error:  # noqa: BLE001 - importing loads libraries: it may raise anything
+        return reason(error)
     release = str(module.__version__)
     numbers = [int(number) for number in re.findall(r"\d+", release)[:3]]
-    major, minor, patch = (numbers + [0, 0, 0])[:3]
+    major, minor, patch = (*numbers, 0, 0, 0)[:3]
     if major not in _VERSIONS[name]:
         wanted = " or ".join(map(str, _VERSIONS[name]))
-        raise ImportError(f"version {release} is installed, the kit works with {wanted}")
+        return f"version {release} is installed, the kit works with {wanted}"
     return Vendor(name, module, (major, minor, patch), release, _make_logger(module))
 
 
 def _make_logger(module: Any) -> Any:
-    class Logger(module.ILogger):  # type: ignore[misc] - known when it runs
+    class Logger(module.ILogger):  # type: ignore[misc]
         """Hands on what the vendor says; nothing is printed."""
 
         def __init__(self) -> None:
