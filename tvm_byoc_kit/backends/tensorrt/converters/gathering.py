@@ -1,0 +1,52 @@
+"""Elements by their positions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tvm_byoc_kit.backends.tensorrt.converters.table import converter
+
+if TYPE_CHECKING:
+    from tvm_byoc_kit.backends.tensorrt.network import NetworkBuilder, Tensor
+    from tvm_byoc_kit.graph import Op
+
+    Data = Tensor | np.ndarray
+
+
+def _gathered(
+    net: NetworkBuilder, x: Data, indices: Data, mode: str, *, axis: int = 0, batch: int = 0
+) -> Tensor:
+    modes = net.trt.GatherMode
+    layer = net.network.add_gather_v2(net.tensor(x), net.tensor(indices), getattr(modes, mode))
+    layer.axis = axis
+    layer.num_elementwise_dims = batch
+    return net.check(layer)
+
+
+@converter("relax.take")
+def taken(net: NetworkBuilder, op: Op, x: Data, indices: Data) -> Tensor:
+    """Slices along an axis; a vector needs none named."""
+    axis = (op.attrs["axis"] or 0) % len(x.shape)
+    return _gathered(net, x, indices, "DEFAULT", axis=axis)
+
+
+@converter("relax.repeat")
+def repeated(net: NetworkBuilder, op: Op, x: Data) -> Tensor:
+    """Each element a number of times in a row; a vector needs no axis named."""
+    axis = (op.attrs["axis"] or 0) % len(x.shape)
+    each = np.arange(x.shape[axis]).repeat(op.attrs["repeats"])
+    return _gathered(net, x, each, "DEFAULT", axis=axis)
+
+
+@converter("relax.gather_elements")
+def elements(net: NetworkBuilder, op: Op, x: Data, indices: Data) -> Tensor:
+    """Along an axis; the other axes are those of the indices."""
+    return _gathered(net, x, indices, "ELEMENT", axis=op.attrs["axis"] % len(x.shape))
+
+
+@converter("relax.gather_nd")
+def at_positions(net: NetworkBuilder, op: Op, x: Data, positions: Data) -> Tensor:
+    """By the last axis of the positions, behind the batch's axes."""
+    return _gathered(net, x, positions, "ND", batch=op.attrs["batch_dims"])
