@@ -1,11 +1,12 @@
 """The table of converters: which Relax operators become layers of TensorRT, and how.
 
-Each module holds the converters of one kind of operator, and importing it enters them.
+Each module of this folder holds the converters of one kind of operator; importing it enters them.
 """
 
 from __future__ import annotations
 
 import importlib
+import pkgutil
 
 from tvm_byoc_kit.backends.tensorrt.converters.table import (
     BF16,
@@ -17,7 +18,5 @@ from tvm_byoc_kit.backends.tensorrt.converters.table import (
 
 __all__ = ["BF16", "CONVERTERS", "NARROW", "Converter", "converter"]
 
-_KINDS = ("activation", "convolution", "matmul", "normalization", "pooling")
-
-for _kind in _KINDS:
-    importlib.import_module(f"{__name__}.{_kind}")
+for _module in pkgutil.iter_modules(__path__):
+    importlib.import_module(f"{__name__}.{_module.name}")

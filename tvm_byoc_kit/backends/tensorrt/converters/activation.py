@@ -66,8 +66,5 @@ def prelu(net: NetworkBuilder, op: Op, x: Tensor, slope: Tensor | np.ndarray) ->
     """A slope for each channel, or one for all."""
     dims = [1] * len(x.shape)
     dims[op.attrs["axis"]] = slope.shape[0]
-    if isinstance(slope, np.ndarray):
-        slope = slope.reshape(dims)
-    else:
-        slope = net.reshape(slope, dims)
+    slope = slope.reshape(dims) if isinstance(slope, np.ndarray) else net.reshape(slope, dims)
     return net.check(net.network.add_parametric_relu(net.tensor(x), net.tensor(slope)))
