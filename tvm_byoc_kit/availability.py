@@ -96,6 +96,11 @@ _PACKAGES: Mapping[str, _Package] = {
         ("tensorrt", "tensorrt-cu13", "tensorrt-cu12", "tensorrt-cu11"),
         _extra("tensorrt"),
     ),
+    "tensorrt-rtx": _Package(
+        "tensorrt_rtx",
+        ("tensorrt_rtx_cu13", "tensorrt_rtx_cu12", "tensorrt_rtx"),
+        _extra("tensorrt-rtx"),
+    ),
     "pillow": _Package("PIL", ("pillow",), _extra("plot")),
     # What TVM compiles CUDA source with, unless TVM_CUDA_COMPILE_MODE=nvcc.
     "cuda-bindings": _Package(
@@ -118,6 +123,22 @@ def _probe_any_package(name: str, module: str) -> Status:
         reason = f"the Python package '{module}' is not installed"
         return _missing(name, reason, f"pip install {module}")
     return _found(name, _version(module) or "unknown version")
+
+
+def _probe_tensorrt_builder(name: str) -> Status:
+    """What builds TensorRT engines, and what for."""
+    packages = [(package, probe(package)) for package in ("tensorrt", "tensorrt-rtx")]
+    for package, status in packages:
+        if status:
+            return _found(name, f"{package} {status.detail}, {_BUILDS[package]}")
+    reason = "; ".join(status.detail for _, status in packages)
+    return _missing(name, reason, packages[-1][1].remedy)
+
+
+_BUILDS = {
+    "tensorrt": "for the GPU of this machine",
+    "tensorrt-rtx": "for any GPU, and without one",
+}
 
 
 def _importable(module: str) -> bool:
@@ -428,6 +449,7 @@ _PROBES: Mapping[str, Callable[[str], Status]] = {
     "cmake": _probe_cmake,
     **{f"plugin:{plugin}": _probe_plugin for plugin in native.PLUGINS},
     **dict.fromkeys(_PACKAGES, _probe_package),
+    "tensorrt-builder": _probe_tensorrt_builder,
     "cuda-driver": _probe_cuda_driver,
     "cuda-toolkit": _probe_cuda_toolkit,
     "cutlass-headers": _probe_cutlass_headers,

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tvm.relax.transform import FusionPattern
 
     from tvm_byoc_kit.graph import Graph
+    from tvm_byoc_kit.model import ImportedModel
     from tvm_byoc_kit.pattern_table import PatternTable
     from tvm_byoc_kit.payload import Payload
     from tvm_byoc_kit.predicates import Exclusion
@@ -71,6 +72,11 @@ class Backend:
     layout : mapping of op name to layouts, optional
         Which layouts `prepare` converts to, as TVM's ``ConvertLayout`` takes them: of the data,
         the weights and, if wanted, the result. None: ops stay as they are.
+    signed_bytes : bool
+        Whether it computes in 8 bits what stands between quantize and dequantize ops, with signed
+        bytes around 0. `prepare` then leaves constant weights as the bytes that they are stored as,
+        instead of computing floats of them, and writes pairs of quantize and dequantize with
+        another zero point in a form that the backend has.
     codegen : callable, optional
         Compiles a region: gets its `Graph` and the options as a dict, and gives the bytes that
         `runtime` is made from, or a `Payload` when that shall get constants too. None: TVM or a
@@ -82,6 +88,15 @@ class Backend:
         ``tvm_ffi.Tensor``, which NumPy and torch read with ``from_dlpack``; a shape parameter is a
         ``tvm_ffi.Shape``. Several threads may call one executor at once. None: TVM, a plugin or an
         executor in C++ registers what is needed.
+    complete : callable, optional
+        Gets the options as a dict and the `ImportedModel` that is built; gives the options that the
+        codegen gets and the artifact's manifest keeps. For what depends on the model or the
+        machine, and for refusing early.
+    admit : callable, optional
+        Gets the payload of a region that was loaded, before its first call; raises a `ByocError`
+        where it cannot run on this machine.
+    gpu_memory : bool
+        Whether the runtime takes tensors in a GPU's memory too, so that `target` may be a GPU.
     package : str
         What ``pip install`` adds the backend with, for messages where it is missing.
     executor_plugin : str
@@ -100,8 +115,12 @@ class Backend:
     target: str = "llvm"
     loaders: tuple[str, ...] = ()
     layout: Mapping[str, tuple[str, ...]] | None = None
+    signed_bytes: bool = False
     codegen: Callable[[Graph, dict[str, Any]], bytes | Payload] | None = None
     runtime: Callable[[bytes, tuple[Any, ...]], Callable[..., None]] | None = None
+    complete: Callable[[dict[str, Any], ImportedModel], dict[str, Any]] | None = None
+    admit: Callable[[bytes], None] | None = None
+    gpu_memory: bool = False
     package: str = ""
     executor_plugin: str = ""
 

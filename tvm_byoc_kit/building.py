@@ -60,6 +60,8 @@ def build(
         )
     codegen_options = backend.make_options(options)
     backend.require("codegen")
+    if backend.complete is not None and region_backends(parts.mod):
+        codegen_options = backend.complete(codegen_options, parts.model)
     target = _as_target(target or backend.target)
     _check_memory(parts, target)
     module = _compile(parts, target, codegen_options)
@@ -123,7 +125,8 @@ def region_backends(mod: IRModule) -> set[str]:
 
 def _check_memory(parts: Partition, target: Target) -> None:
     """Refuse a host part on a GPU for regions that take tensors in CPU memory."""
-    if region_backends(parts.mod) and parts.backend.target == "llvm" and "gpu" in target.keys:
+    reads_cpu = parts.backend.target == "llvm" and not parts.backend.gpu_memory
+    if region_backends(parts.mod) and reads_cpu and "gpu" in target.keys:
         raise OptionError(
             f"target '{target.kind.name}' keeps tensors in GPU memory, backend "
             f"'{parts.backend.name}' reads CPU memory; build it with target='llvm'"

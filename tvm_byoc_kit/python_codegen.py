@@ -20,7 +20,11 @@ from tvm_byoc_kit.payload import Payload, missing_remedy
 if TYPE_CHECKING:
     from tvm_byoc_kit.backend import Backend
 
-__all__ = ["provide", "provide_runtime"]
+__all__ = ["compile_regions", "provide", "provide_runtime"]
+
+# Backends whose `relax.ext.<name>` is registered when TVM is imported, unless TVM was built with
+# one, which then compiles their regions.
+_AT_IMPORT = frozenset({"tensorrt"})
 
 # The backends whose functions are registered. The functions look their backend up here, so that
 # one may take another's place.
@@ -84,7 +88,9 @@ def _functions(backend: Backend, tvm_ffi: Any) -> dict[str, Callable[[], Any]]:
 
     functions: dict[str, Callable[[], Any]] = {}
     if backend.codegen is not None:
-        functions[f"relax.ext.{backend.name}"] = lambda: functools.partial(_compile, backend.name)
+        functions[f"relax.ext.{backend.name}"] = lambda: functools.partial(
+            compile_regions, backend.name
+        )
     if backend.runtime is not None and viewed is not None:  # else nothing can ask for it yet
         functions[f"byoc.runtime.{backend.name}"] = runtime
     return functions
@@ -92,7 +98,9 @@ def _functions(backend: Backend, tvm_ffi: Any) -> dict[str, Callable[[], Any]]:
 
 def _check_free(backend: Backend, tvm_ffi: Any) -> None:
     name = f"relax.ext.{backend.name}"
-    if backend.codegen is None or tvm_ffi.get_global_func(name, allow_missing=True) is None:
+    if backend.codegen is None or backend.name in _AT_IMPORT:
+        return
+    if tvm_ffi.get_global_func(name, allow_missing=True) is None:
         return
     raise OptionError(
         f"backend '{backend.name}' of module '{backend.codegen.__module__}' has a codegen, but "
@@ -100,13 +108,13 @@ def _check_free(backend: Backend, tvm_ffi: Any) -> None:
     )
 
 
-def _compile(
+def compile_regions(
     name: str,
     functions: Sequence[Any],
     options: Mapping[str, Any] | None,
     constant_names: Mapping[Any, str],
 ) -> list[Any]:
-    """One payload module for each region."""
+    """One payload module for each region: ``relax.ext.<name>``, of a backend that is provided."""
     import tvm_ffi
 
     backend = _PROVIDED[name]
