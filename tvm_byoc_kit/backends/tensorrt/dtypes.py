@@ -54,6 +54,9 @@ def _by_name(*groups: tuple[_Dtypes, str]) -> dict[str, _Dtypes]:
 
 
 _INDICES = {"operand 1": _INTEGER}
+_QUANTIZED = ("float32", "float16")
+# A zero point that is 0 may be of any dtype: it goes nowhere.
+_PARAMETERS = {"operand 1": _QUANTIZED, "operand 2": ("int8", "uint8", "int16", "int32", "float16")}
 _DTYPES = _by_name(
     (
         _Dtypes(_NUMBER),
@@ -89,6 +92,8 @@ _DTYPES = _by_name(
         "nn.conv1d_transpose nn.conv2d_transpose nn.conv3d_transpose",
     ),
     (_Dtypes(("float32", "float16")), "image.resize2d"),
+    (_Dtypes(_QUANTIZED, ("int8",), other=_PARAMETERS), "quantize"),
+    (_Dtypes(("int8",), _QUANTIZED, other=_PARAMETERS), "dequantize"),
 )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tvm_byoc_kit.backends.operands import shape, static, text
+from tvm_byoc_kit.backends.tensorrt.quantization import is_stored_weights
 
 if TYPE_CHECKING:
     from tvm.relax import Call
@@ -38,7 +39,8 @@ def _constant(position: int, what: str) -> Predicate:
     def predicate(call: Call) -> str | None:
         from tvm.ir import GenericConst
 
-        if isinstance(call.args[position], GenericConst):
+        operand = call.args[position]
+        if isinstance(operand, GenericConst) or is_stored_weights(operand):
             return None
         return (
             f"{call.op.name}: the {what} are computed or an input; TensorRT has constants. "

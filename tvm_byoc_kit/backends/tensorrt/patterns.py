@@ -12,6 +12,8 @@ import functools
 import importlib
 from typing import TYPE_CHECKING
 
+from tvm_byoc_kit.backends.tensorrt.quantization import quantization_patterns
+
 if TYPE_CHECKING:
     from tvm.relax.transform import FusionPattern
 
@@ -76,10 +78,14 @@ def _additions() -> tuple[FusionPattern, ...]:
 
 
 def tensorrt_patterns() -> list[FusionPattern]:
-    """Upstream's table, then the additions that it has no pattern for, whatever its release."""
+    """Upstream's table, and what it has no pattern for, whatever its release.
+
+    Quantized weights come first: a convolution is matched with them before it is alone.
+    """
     from tvm.relax.backend.pattern_registry import get_patterns_with_prefix
 
     importlib.import_module(_UPSTREAM)
     upstream = list(get_patterns_with_prefix(_PREFIX))
     names = {pattern.name for pattern in upstream}
-    return upstream + [pattern for pattern in _additions() if pattern.name not in names]
+    additions = [pattern for pattern in _additions() if pattern.name not in names]
+    return [*quantization_patterns(_PREFIX), *upstream, *additions]
