@@ -217,7 +217,7 @@ class NetworkBuilder:
         """`result` with the dtype of `value`, and surely of its shape."""
         wanted = self._working(value.dtype)
         dims = tuple(result.shape)
-        found = str(result.dtype) if isinstance(result, np.ndarray) else self._names[result.dtype]
+        found = self._names[self._type(result)]
         if found == "float32" and wanted in converter.widened:
             result, found = self.cast(result, self.dtype(wanted)), wanted
         expected = tuple(dim if isinstance(dim, int) else -1 for dim in value.shape)
@@ -297,15 +297,17 @@ class NetworkBuilder:
 
     def widened(self, op: Op, *operands: Tensor | np.ndarray) -> tuple[Tensor | np.ndarray, ...]:
         """Operands of an `op` whose result may be wider than they are, as wide as it."""
-        dtype = self.result_dtype(op)
-        if dtype != self.dtype("float32"):
+        wide = self.dtype("float32")
+        if any(self._type(x) == wide for x in operands):
             return operands
-        return tuple(self.cast(x, dtype) for x in operands)
+        return tuple(self.cast(x, self.result_dtype(op)) for x in operands)
 
     def is_float(self, x: Tensor | np.ndarray) -> bool:
         """Whether the elements are numbers of floating point."""
-        name = str(x.dtype) if isinstance(x, np.ndarray) else self._names[x.dtype]
-        return "float" in name
+        return "float" in self._names[self._type(x)]
+
+    def _type(self, x: Tensor | np.ndarray) -> Any:
+        return self.dtype(x.dtype.name) if isinstance(x, np.ndarray) else x.dtype
 
     def weights(self, array: np.ndarray) -> Any:
         """What TensorRT reads from the memory of `array`, which is kept for it."""

@@ -64,7 +64,9 @@ def softplus(net: NetworkBuilder, op: Op, x: Tensor) -> Tensor:
 @converter("relax.nn.prelu")
 def prelu(net: NetworkBuilder, op: Op, x: Tensor, slope: Tensor | np.ndarray) -> Tensor:
     """A slope for each channel, or one for all."""
-    dims = [1] * len(x.shape)
-    dims[op.attrs["axis"]] = slope.shape[0]
-    slope = slope.reshape(dims) if isinstance(slope, np.ndarray) else net.reshape(slope, dims)
-    return net.check(net.network.add_parametric_relu(net.tensor(x), net.tensor(slope)))
+    others = [axis for axis in range(len(x.shape)) if axis != op.attrs["axis"] % len(x.shape)]
+    if isinstance(slope, np.ndarray):
+        spread = net.tensor(np.expand_dims(slope, others))
+    else:
+        spread = net.unsqueeze(slope, others)
+    return net.check(net.network.add_parametric_relu(net.tensor(x), spread))

@@ -53,7 +53,9 @@ def _causal(op: Op) -> np.ndarray:
 
     Its place is counted from the first, or, where there are more keys, from the last.
     """
-    queries, keys = (operand.shape[1] for operand in op.operands[:2])  # type: ignore[union-attr]
+    sizes: Any = op.operands
+    queries, keys = sizes[0].shape[1], sizes[1].shape[1]
     offset = keys - queries if op.attrs["causal_mask"] == "BottomRight" else 0
     seen = np.tri(queries, keys, offset, dtype="bool")
-    return np.where(seen, np.float32(0), np.float32(-np.inf))[None, None]
+    mask: np.ndarray = np.where(seen, np.float32(0), np.float32(-np.inf))
+    return mask[None, None]

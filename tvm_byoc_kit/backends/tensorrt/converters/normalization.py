@@ -18,17 +18,20 @@ if TYPE_CHECKING:
 
 @converter("relax.nn.softmax", widened=NARROW)
 def softmax(net: NetworkBuilder, op: Op, x: Tensor) -> Tensor:
-    """Of one axis; TensorRT has it for two dimensions or more."""
-    if len(x.shape) == 1:
-        row = net.unsqueeze(x, [0])
-        return net.squeeze(_softmax(net, row, 1), [0])
-    return _softmax(net, x, op.attrs["axis"])
+    """Of one axis."""
+    row = _as_row(net, x)
+    layer = net.network.add_softmax(row)
+    layer.axes = net.axes(row, [op.attrs["axis"] % len(x.shape) - len(x.shape)])
+    return _as_before(net, net.check(layer), x)
 
 
-def _softmax(net: NetworkBuilder, x: Tensor, axis: int) -> Tensor:
-    layer = net.network.add_softmax(x)
-    layer.axes = net.axes(x, [axis])
-    return net.check(layer)
+def _as_row(net: NetworkBuilder, x: Tensor) -> Tensor:
+    """A vector as a matrix: some layers take no less."""
+    return net.unsqueeze(x, [0]) if len(x.shape) == 1 else x
+
+
+def _as_before(net: NetworkBuilder, result: Tensor, x: Tensor) -> Tensor:
+    return net.squeeze(result, [0]) if len(x.shape) == 1 else result
 
 
 @converter("relax.nn.log_softmax", widened=NARROW)
@@ -43,39 +46,35 @@ def log_softmax(net: NetworkBuilder, op: Op, x: Tensor) -> Tensor:
 @converter("relax.nn.layer_norm", widened=NARROW)
 def layer_norm(net: NetworkBuilder, op: Op, x: Tensor, gamma: Parameter, beta: Parameter) -> Tensor:
     """Over axes that are in order, so that scale and bias need no transposition."""
-    scale, bias = (net.tensor(_spread(net, p, x, op.attrs["axes"])) for p in (gamma, beta))
+    row = _as_row(net, x)
+    axes = [axis % len(x.shape) - len(x.shape) for axis in op.attrs["axes"]]
+    scale, bias = (net.tensor(_spread(net, parameter, row, axes)) for parameter in (gamma, beta))
     # From TensorRT 10.15 on there is another layer for the same; in 11 the first is deprecated.
     add = getattr(net.network, "add_normalization_v2", None) or net.network.add_normalization
-    layer = add(x, scale, bias, net.axes(x, op.attrs["axes"]))
+    layer = add(row, scale, bias, net.axes(row, axes))
     if layer is not None:
         layer.epsilon = op.attrs["epsilon"]
-    return net.check(layer)
+    return _as_before(net, net.check(layer), x)
 
 
 def _spread(net: NetworkBuilder, parameter: Parameter, x: Tensor, axes: Sequence[int]) -> Parameter:
-    """A parameter of `axes` with the rank of `x`."""
+    """A parameter of `axes`, which are in order, with the rank of `x`."""
     rank = len(x.shape)
-    dims = [1] * rank
-    for axis, size in zip(axes, parameter.shape, strict=True):
-        dims[axis % rank] = size
+    own = [axis % rank for axis in axes]
+    others = [axis for axis in range(rank) if axis not in own]
     if isinstance(parameter, np.ndarray):
-        return parameter.reshape(dims)
-    return net.reshape(parameter, dims)
+        return np.expand_dims(parameter, others)
+    return net.unsqueeze(parameter, others)
 
 
 @converter("relax.nn.batch_norm", widened=NARROW)
 def batch_norm(
-    net: NetworkBuilder,
-    op: Op,
-    x: Tensor,
-    gamma: Parameter,
-    beta: Parameter,
-    mean: Parameter,
-    variance: Parameter,
-) -> tuple[Any, ...]:
+    net: NetworkBuilder, op: Op, x: Tensor, *parameters: Parameter
+) -> tuple[Tensor | np.ndarray, ...]:
     """With the moving statistics, which it gives back as they are: a factor and a term."""
+    gamma, beta, mean, variance = parameters
     epsilon = op.attrs["epsilon"]
-    if all(isinstance(p, np.ndarray) for p in (gamma, beta, mean, variance)):
+    if all(isinstance(parameter, np.ndarray) for parameter in parameters):
         factor: Any = 1 / np.sqrt(variance.astype("float64") + epsilon)
         factor = factor * gamma if op.attrs["scale"] else factor
         term: Any = -mean * factor
@@ -119,15 +118,18 @@ def instance_norm(
 
 @converter("relax.nn.group_norm", widened=NARROW)
 def group_norm(net: NetworkBuilder, op: Op, x: Tensor, gamma: Parameter, beta: Parameter) -> Tensor:
-    """Over the channels of a group and all that is behind: the groups become an axis."""
+    """Over the channels of a group and other axes: the groups become an axis."""
     data: Any = op.operands[0]
-    batch, channels, *rest = data.shape
-    groups = op.attrs["num_groups"]
-    grouped = net.reshape(x, [batch, groups, channels // groups, *rest])
-    axes = range(2, len(rest) + 3)
-    x = net.reshape(_normalized(net, grouped, axes, op.attrs["epsilon"]), data.shape)
-    x = net.elementwise("PROD", x, _spread(net, gamma, x, [1]))
-    return net.elementwise("SUM", x, _spread(net, beta, x, [1]))
+    rank = len(data.shape)
+    channel, groups = op.attrs["channel_axis"] % rank, op.attrs["num_groups"]
+    apart = (groups, data.shape[channel] // groups)
+    grouped = net.reshape(x, [*data.shape[:channel], *apart, *data.shape[channel + 1 :]])
+    # All from the channels on are one place farther back.
+    axes = [axis % rank + (axis % rank > channel) for axis in op.attrs["axes"]]
+    normalized = _normalized(net, grouped, [channel + 1, *axes], op.attrs["epsilon"])
+    x = net.reshape(normalized, data.shape)
+    x = net.elementwise("PROD", x, _spread(net, gamma, x, [channel]))
+    return net.elementwise("SUM", x, _spread(net, beta, x, [channel]))
 
 
 def _normalized(net: NetworkBuilder, x: Tensor, axes: Sequence[int], epsilon: float) -> Tensor:

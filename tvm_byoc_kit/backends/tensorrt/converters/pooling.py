@@ -34,6 +34,8 @@ def _pool(net: NetworkBuilder, op: Op, x: Tensor, kind: str) -> Tensor:
     layer = net.network.add_pooling_nd(x, getattr(net.trt.PoolingType, kind), window)
     if layer is not None:
         begin, end = _padding(op)
+        if op.attrs["ceil_mode"] and _is_dynamic(op):
+            layer.padding_mode = net.trt.PaddingMode.EXPLICIT_ROUND_UP
         layer.stride_nd = _in_planes(op.attrs["strides"], 1)
         layer.pre_padding, layer.post_padding = _in_planes(begin, 0), _in_planes(end, 0)
         if kind == "AVERAGE":
@@ -52,13 +54,13 @@ def _padding(op: Op) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """At the beginning, and at the end.
 
     Rounding up takes in a last window that is not filled. The end padding that gives as many
-    windows as Relax counts says so exactly; TensorRT's own rounding counts windows that begin
-    behind the padding.
+    windows as Relax counts says so exactly, where the sizes are known. TensorRT's own rounding
+    counts windows that begin in the end padding too.
     """
     padding = op.attrs["padding"]
     half = len(padding) // 2
     begin, end = padding[:half], padding[half:]
-    if not op.attrs["ceil_mode"]:
+    if not op.attrs["ceil_mode"] or _is_dynamic(op):
         return begin, end
     sizes: Any = zip(
         _sizes(op.operands[0]),
@@ -72,6 +74,10 @@ def _padding(op: Op) -> tuple[tuple[int, ...], tuple[int, ...]]:
         max((count - 1) * stride + window - size - pad, 0)
         for size, count, stride, window, pad in sizes
     )
+
+
+def _is_dynamic(op: Op) -> bool:
+    return any(isinstance(size, str) for size in _sizes(op.operands[0]))
 
 
 def _sizes(value: Any) -> tuple[int, ...]:
