@@ -1,0 +1,13 @@
+"""The cases of all converters, by pattern."""
+
+from __future__ import annotations
+
+from . import cases_elementwise, cases_moving, cases_reducing, cases_windows
+from .case import Cases
+
+CASES: Cases = {
+    **cases_elementwise.CASES,
+    **cases_windows.CASES,
+    **cases_reducing.CASES,
+    **cases_moving.CASES,
+}
