@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from . import cases_elementwise, cases_moving, cases_reducing, cases_windows
+from . import (
+    cases_elementwise,
+    cases_moving,
+    cases_quantized,
+    cases_reducing,
+    cases_windows,
+)
 from .case import Cases
 
 CASES: Cases = {
@@ -10,4 +16,5 @@ CASES: Cases = {
     **cases_windows.CASES,
     **cases_reducing.CASES,
     **cases_moving.CASES,
+    **cases_quantized.CASES,
 }
