@@ -88,6 +88,9 @@ class Backend:
         ``tvm_ffi.Tensor``, which NumPy and torch read with ``from_dlpack``; a shape parameter is a
         ``tvm_ffi.Shape``. Several threads may call one executor at once. None: TVM, a plugin or an
         executor in C++ registers what is needed.
+    ambient : callable, optional
+        Gives fields of `options` that stand around the call, such as in environment variables; a
+        field that is given goes before.
     complete : callable, optional
         Gets the options as a dict and the `ImportedModel` that is built; gives the options that the
         codegen gets and the artifact's manifest keeps. For what depends on the model or the
@@ -118,6 +121,7 @@ class Backend:
     signed_bytes: bool = False
     codegen: Callable[[Graph, dict[str, Any]], bytes | Payload] | None = None
     runtime: Callable[[bytes, tuple[Any, ...]], Callable[..., None]] | None = None
+    ambient: Callable[[], Mapping[str, Any]] | None = None
     complete: Callable[[dict[str, Any], ImportedModel], dict[str, Any]] | None = None
     admit: Callable[[bytes], None] | None = None
     gpu_memory: bool = False
@@ -183,8 +187,10 @@ class Backend:
         OptionError
             For options that the backend does not have.
         """
-        if options is None:
+        around = self.ambient() if self.ambient is not None else {}
+        if options is None and not around:
             return {}
+        options = {} if options is None else options
         if self.options is None:
             raise OptionError(f"backend '{self.name}' has no options; pass options=None")
         if isinstance(options, Mapping):
@@ -195,7 +201,7 @@ class Backend:
                         f"backend '{self.name}' has no option '{key}'{_hint(str(key), known)}; "
                         f"options: {', '.join(known)}"
                     )
-            options = self.options(**options)
+            options = self.options(**{**around, **options})
         if not isinstance(options, self.options):
             raise OptionError(
                 f"options of backend '{self.name}' must be a dict or a {self.options.__name__}, "

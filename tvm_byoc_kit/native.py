@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tvm_byoc_kit import remedies
+from tvm_byoc_kit import pass_options, remedies
 from tvm_byoc_kit.errors import OptionError, PluginError
 from tvm_byoc_kit.status import Status
 
@@ -96,6 +96,7 @@ PLUGINS: Mapping[str, Plugin] = {
         Plugin(
             "core",
             (
+                "byoc.pass_option.add",
                 "byoc.payload.create",
                 "byoc.payload.viewed",
                 "ffi.Module.load_from_bytes.byoc_payload",
@@ -121,6 +122,17 @@ _IN_PYTHON: Mapping[str, tuple[tuple[str, str, str], ...]] = {
         ("relax.ext.tensorrt", _TENSORRT, "compile_regions"),
         ("relax.is_tensorrt_runtime_enabled", _TENSORRT, "is_runtime_enabled"),
         ("relax.get_tensorrt_version", _TENSORRT, "get_version"),
+    ),
+}
+
+# Options of TVM's PassContext that come with a plugin: the key, and what checks a value.
+_PASS_OPTIONS: Mapping[str, tuple[tuple[str, str, str], ...]] = {
+    "core": (
+        (
+            "relax.ext.tensorrt.options",
+            "tvm_byoc_kit.backends.tensorrt.compat",
+            "checked_pass_option",
+        ),
     ),
 }
 
@@ -295,6 +307,8 @@ def _register_in_python(spec: Plugin, tvm_ffi: Any) -> None:
     for function, module, name in _IN_PYTHON.get(spec.name, ()):
         if tvm_ffi.get_global_func(function, allow_missing=True) is None:
             tvm_ffi.register_global_func(function, functools.partial(_call, module, name))
+    for key, module, name in _PASS_OPTIONS.get(spec.name, ()):
+        pass_options.add_pass_option(key, functools.partial(_call, module, name))
 
 
 def _call(module: str, name: str, *arguments: Any) -> Any:

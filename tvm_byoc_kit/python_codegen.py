@@ -20,7 +20,7 @@ from tvm_byoc_kit.payload import Payload, missing_remedy
 if TYPE_CHECKING:
     from tvm_byoc_kit.backend import Backend
 
-__all__ = ["compile_regions", "provide", "provide_runtime"]
+__all__ = ["compile_regions", "plain", "provide", "provide_runtime"]
 
 # Backends whose `relax.ext.<name>` is registered when TVM is imported, unless TVM was built with
 # one, which then compiles their regions.
@@ -120,7 +120,7 @@ def compile_regions(
     backend = _PROVIDED[name]
     codegen = cast("Callable[..., object]", backend.codegen)
     create = tvm_ffi.get_global_func("byoc.payload.create")
-    given = _plain(options or {})
+    given = plain(options or {})
     chosen = backend.make_options(given) if backend.options is not None else given
     modules = []
     for function in functions:
@@ -169,12 +169,12 @@ def _make(name: str, payload: Any, constants: Sequence[Any]) -> Callable[..., No
     return call
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """Options as they were before TVM held them."""
     if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, str):
         return str(value)
     if isinstance(value, Sequence) and not isinstance(value, bytes):
-        return tuple(map(_plain, value))
+        return tuple(map(plain, value))
     return value

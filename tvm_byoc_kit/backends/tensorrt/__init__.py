@@ -24,6 +24,13 @@ __all__ = ["BACKEND", "TensorRTOptions"]
 # What needs TVM, or the vendor's package, is imported when it is first used.
 
 
+def _ambient() -> Mapping[str, Any]:
+    """Options in TVM's PassContext, and in the environment."""
+    from tvm_byoc_kit.backends.tensorrt import compat
+
+    return compat.given_around()
+
+
 def _complete(options: dict[str, Any], model: ImportedModel) -> dict[str, Any]:
     from tvm_byoc_kit.backends.tensorrt.completion import complete_options
 
@@ -62,6 +69,7 @@ BACKEND = Backend(
         "device": ("device:cuda",),
     },
     options=TensorRTOptions,
+    ambient=_ambient,
     complete=_complete,
     codegen=_codegen,
     runtime=_runtime,

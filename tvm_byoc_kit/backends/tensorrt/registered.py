@@ -8,10 +8,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tvm_byoc_kit.backend import get_backend
+from tvm_byoc_kit.backends.tensorrt.compat import require_quantized
 from tvm_byoc_kit.backends.tensorrt.vendor import find_vendor
 from tvm_byoc_kit.errors import BackendUnavailable
 from tvm_byoc_kit.python_codegen import compile_regions as compile_for
-from tvm_byoc_kit.python_codegen import provide
+from tvm_byoc_kit.python_codegen import plain, provide
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -25,7 +26,9 @@ def compile_regions(
     """``relax.ext.tensorrt``: what RunCodegen calls."""
     backend = get_backend("tensorrt")
     provide(backend, runtime=False)
-    return compile_for("tensorrt", functions, options, constant_names)
+    chosen = backend.make_options(plain(options or {}))
+    require_quantized(chosen["precision"], functions)
+    return compile_for("tensorrt", functions, chosen, constant_names)
 
 
 def is_runtime_enabled() -> bool:
