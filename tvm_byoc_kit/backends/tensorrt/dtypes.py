@@ -62,7 +62,7 @@ _DTYPES = _by_name(
         _Dtypes(_NUMBER),
         (
             "add subtract multiply maximum minimum nn.relu abs negative sign square clip "
-            "sum prod max min cumsum"
+            "sum prod max min"
         ),
     ),
     (
@@ -86,6 +86,7 @@ _DTYPES = _by_name(
     ),
     # Only inputs of a network may be uint8; nothing but a cast reads them.
     (_Dtypes((*_ANY, "uint8"), _ANY), "astype"),
+    (_Dtypes(_ANY, _NUMBER), "cumsum"),
     (_Dtypes(widens=True), "matmul nn.conv1d nn.conv2d nn.conv3d"),
     (
         _Dtypes(("float32", "float16"), widens=True),

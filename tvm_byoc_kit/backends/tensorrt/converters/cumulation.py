@@ -15,8 +15,13 @@ if TYPE_CHECKING:
 
 @converter("relax.cumsum", widened=NARROW)
 def running_sum(net: NetworkBuilder, op: Op, x: Tensor) -> Tensor:
-    """Along an axis, with each element or, exclusively, without; a vector needs no axis named."""
-    axis = net.tensor(np.array((op.attrs["axis"] or 0) % len(x.shape), "int32"))
+    """Along an axis, or of all elements in a row; with each element or, exclusively, without it."""
+    axis = op.attrs["axis"]
+    if axis is None:
+        x, axis = net.reshape(x, op.results[0].shape), 0
+    dtype = op.results[0].dtype
+    x = net.cast(x, net.dtype("float32" if dtype in NARROW else dtype))
+    at = net.tensor(np.array(axis % len(x.shape), "int32"))
     operation = net.trt.CumulativeOperation.SUM
     exclusive = bool(op.attrs["exclusive"])
-    return net.check(net.network.add_cumulative(x, axis, operation, exclusive, False))
+    return net.check(net.network.add_cumulative(x, at, operation, exclusive, False))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -34,9 +35,12 @@ def taken(net: NetworkBuilder, op: Op, x: Data, indices: Data) -> Tensor:
 
 @converter("relax.repeat")
 def repeated(net: NetworkBuilder, op: Op, x: Data) -> Tensor:
-    """Each element a number of times in a row; a vector needs no axis named."""
-    axis = (op.attrs["axis"] or 0) % len(x.shape)
+    """Each element a number of times, along an axis or of all elements in a row."""
+    axis = op.attrs["axis"]
+    if axis is None:
+        x, axis = net.reshape(x, [math.prod(x.shape)]), 0
     each = np.arange(x.shape[axis]).repeat(op.attrs["repeats"])
+    axis %= len(x.shape)
     return _gathered(net, x, each, "DEFAULT", axis=axis)
 
 

@@ -2,19 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from tvm_byoc_kit.backends.tensorrt.converters.lengths import calculated, length, shuffled
 from tvm_byoc_kit.backends.tensorrt.converters.table import converter
 
 if TYPE_CHECKING:
+    from tvm_byoc_kit.backends.tensorrt.converters.lengths import Length
     from tvm_byoc_kit.backends.tensorrt.network import NetworkBuilder, Operand, Tensor
-    from tvm_byoc_kit.graph import Op
+    from tvm_byoc_kit.graph import Dim, Op
 
 
 @converter("relax.reshape", "relax.flatten", "relax.nn.batch_flatten")
 def reshaped(net: NetworkBuilder, op: Op, x: Tensor, _target: Operand = None) -> Tensor:
-    """To the shape that Relax derived, in which no dimension is left open."""
-    return net.reshape(x, op.results[0].shape)
+    """Symbolic dimensions are those of the operand, but for one that TensorRT finds by itself."""
+    source, target = op.operands[0].shape, op.results[0].shape  # type: ignore[union-attr]
+    x = net.tensor(x)
+    if sum(isinstance(dim, str) for dim in target) == 1:
+        return shuffled(net, x, [dim if isinstance(dim, int) else -1 for dim in target])
+    strange = [dim for dim in target if dim not in source and isinstance(dim, str)]
+    if len(strange) > 1:  # which TVM may prove to be of the operand, but the texts do not tell
+        return net.reshape(x, target)
+    return shuffled(net, x, [_found(net, x, source, dim) for dim in target])
+
+
+def _found(net: NetworkBuilder, x: Tensor, source: Sequence[Dim], dim: Dim) -> Length:
+    if isinstance(dim, int):
+        return dim
+    return length(net, x, source.index(dim)) if dim in source else -1
 
 
 @converter("relax.expand_dims")
@@ -51,10 +67,10 @@ def laid_out(net: NetworkBuilder, op: Op, x: Tensor) -> Tensor:
 def pixels_from_channels(net: NetworkBuilder, op: Op, x: Tensor) -> Tensor:
     """Channels ``c, i, j`` become rows ``h, i`` and columns ``w, j`` of channel ``c``."""
     factor = op.attrs["upscale_factor"]
-    target = op.results[0].shape
-    *batch, channels, height, width = target
-    rows, columns = (side // factor for side in (height, width))  # type: ignore[operator]
-    split = net.reshape(x, (*batch, channels, factor, factor, rows, columns))
+    *batch, channels, height, width = (length(net, x, axis) for axis in range(len(x.shape)))
+    fewer = channels // factor**2
+    split = shuffled(net, x, (*batch, fewer, factor, factor, height, width))
     at = len(batch)
     order = (*range(at), at, at + 3, at + 1, at + 4, at + 2)
-    return net.reshape(net.transpose(split, order), target)
+    high, wide = (calculated(net, "PROD", side, factor) for side in (height, width))
+    return shuffled(net, net.transpose(split, order), (*batch, fewer, high, wide))
