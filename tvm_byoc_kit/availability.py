@@ -130,14 +130,18 @@ def _probe_tensorrt_builder(name: str) -> Status:
     packages = [(package, probe(package)) for package in ("tensorrt", "tensorrt-rtx")]
     for package, status in packages:
         if status:
-            return _found(name, f"{package} {status.detail}, {_BUILDS[package]}")
+            builds = _BUILDS[package, bool(probe("cuda-driver"))]
+            return _found(name, f"{package} {status.detail}, {builds}")
     reason = "; ".join(status.detail for _, status in packages)
     return _missing(name, reason, packages[-1][1].remedy)
 
 
+# By package, and whether there is a driver.
 _BUILDS = {
-    "tensorrt": "for the GPU of this machine",
-    "tensorrt-rtx": "for any GPU, and without one",
+    ("tensorrt", True): "builds for the GPU of this machine",
+    ("tensorrt", False): "builds nothing here, without a GPU; build_at='first_run' works",
+    ("tensorrt-rtx", True): "builds for this GPU and others",
+    ("tensorrt-rtx", False): "builds for other machines' GPUs",
 }
 
 

@@ -26,6 +26,8 @@ from tvm_byoc_kit.errors import ArtifactError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from rich.table import Table
+
     from tvm_byoc_kit.backends.tensorrt.options import TensorRTOptions
     from tvm_byoc_kit.backends.tensorrt.profiles import Ranges
     from tvm_byoc_kit.backends.tensorrt.vendor import Vendor
@@ -36,6 +38,7 @@ __all__ = [
     "OTHER_OPTIONS",
     "EngineCache",
     "Entry",
+    "as_table",
     "default_directory",
     "make_key",
 ]
@@ -245,6 +248,29 @@ class EngineCache:
 
 
 _ABANDONED_SECONDS = 3600.0
+
+
+def as_table(directory: Path, entries: Sequence[Entry]) -> Table:
+    """The entries for a terminal, with their number and size."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, title_justify="left")
+    for heading in ("key", "region", "vendor", "capabilities", "MB", "last used"):
+        table.add_column(heading, justify="right" if heading == "MB" else "left")
+    for entry in entries:
+        cells = (
+            entry.key[:12],
+            entry.region,
+            entry.vendor,
+            ", ".join(map(str, entry.capabilities)),
+            f"{entry.bytes / 1e6:.1f}",
+            time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.used)),
+        )
+        table.add_row(*(Text(cell, overflow="fold") for cell in cells))
+    total = sum(entry.bytes for entry in entries) / 1e6
+    table.title = Text(f"{len(entries)} engine(s), {total:.1f} MB in {directory}")
+    return table
 
 
 def _entry(path: Path) -> Entry | None:
