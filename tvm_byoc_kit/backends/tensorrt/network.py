@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+import ml_dtypes
 import numpy as np
 
 from tvm_byoc_kit.errors import ModelError
@@ -176,8 +177,7 @@ class NetworkBuilder:
         if number not in self._inputs:
             value = self.graph.inputs[number]
             dims = [dim if isinstance(dim, int) else -1 for dim in value.shape]
-            type_ = getattr(self.trt.DataType, _TYPES[value.dtype])
-            tensor = self.network.add_input(f"input_{number}", type_, dims)
+            tensor = self.network.add_input(f"input_{number}", self.dtype(value.dtype), dims)
             if tensor is None:
                 raise self._error(f"{self._vendor.name} refuses the input {value}")
             self._inputs[number] = tensor
@@ -186,7 +186,7 @@ class NetworkBuilder:
     def _output(self, number: int, value: Value) -> Binding:
         self._where = f"region `{self.graph.name}`, output {value}"
         self._layer_name = f"output {number}"
-        dtype = getattr(self.trt.DataType, _TYPES[value.dtype])
+        dtype = self.dtype(value.dtype)
         # An output of its own, also where the value is an input or another output as well.
         tensor = self.tensor(self._value(value))
         if tensor.dtype == dtype:
@@ -289,6 +289,8 @@ class NetworkBuilder:
 
     def dtype(self, name: str) -> Any:
         """TensorRT's type for a dtype, just as it is named; see `result_dtype`."""
+        if name not in _TYPES:
+            raise self._error(f"TensorRT has no {name}, but {', '.join(_TYPES)}")
         return getattr(self.trt.DataType, _TYPES[name])
 
     def result_dtype(self, op: Op, result: int = 0) -> Any:
@@ -348,13 +350,13 @@ class NetworkBuilder:
 
     def scalar(self, number: float, like: Tensor) -> Tensor:
         """`number` with the dtype and the rank of `like`, for elementwise layers."""
-        dtype = np.dtype(self._names[like.dtype])
-        return self.tensor(np.full((1,) * len(like.shape), number, dtype))
+        value = np.full((1,) * len(like.shape), number)
+        return self.tensor(_narrowed(value, self._names[like.dtype]))
 
     def cast(self, x: Tensor | np.ndarray, dtype: Any) -> Tensor | np.ndarray:
         """`x` as TensorRT's type `dtype`; an array stays one."""
         if isinstance(x, np.ndarray):
-            return x.astype(self._names[dtype], copy=False)
+            return _narrowed(x, self._names[dtype])
         return x if x.dtype == dtype else self.check(self.network.add_cast(x, dtype))
 
     def broadcast(self, *operands: Tensor | np.ndarray) -> tuple[Tensor, ...]:
@@ -492,6 +494,21 @@ _OPERATORS: dict[type, str] = {
     ast.Mult: "PROD",
     ast.FloorDiv: "FLOOR_DIV",
 }
+
+
+def _narrowed(array: np.ndarray, name: str) -> np.ndarray:
+    """`array` with another dtype, in which what is finite stays so.
+
+    The masks of transformers have numbers such as -1e9 and the smallest of float32. As an infinity
+    one of these would give no number where it is multiplied by 0.
+    """
+    with np.errstate(over="ignore"):
+        narrow = array.astype(np.dtype(name), copy=False)
+    if narrow.dtype != array.dtype and name in _NARROW.values():
+        lost = np.isinf(narrow) & np.isfinite(array)
+        if lost.any():
+            narrow[lost] = np.copysign(float(ml_dtypes.finfo(narrow.dtype).max), array[lost])
+    return narrow
 
 
 def _described(op: Op) -> str:
