@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-import ml_dtypes
+import ml_dtypes  # noqa: F401 - gives NumPy its bfloat16
 import numpy as np
 
 from tvm_byoc_kit.errors import ModelError
@@ -48,6 +48,8 @@ _TYPES = {
 }
 # What float32 becomes; a dtype that the model itself has narrowed stays.
 _NARROW = {"fp16": "float16", "bf16": "bfloat16"}
+# The largest finite numbers.
+_MOST = {"float16": (2 - 2**-10) * 2.0**15, "bfloat16": (2 - 2**-7) * 2.0**127}
 
 
 @dataclass(frozen=True)
@@ -504,10 +506,10 @@ def _narrowed(array: np.ndarray, name: str) -> np.ndarray:
     """
     with np.errstate(over="ignore"):
         narrow = array.astype(np.dtype(name), copy=False)
-    if narrow.dtype != array.dtype and name in _NARROW.values():
+    if narrow.dtype != array.dtype and name in _MOST:
         lost = np.isinf(narrow) & np.isfinite(array)
         if lost.any():
-            narrow[lost] = np.copysign(float(ml_dtypes.finfo(narrow.dtype).max), array[lost])
+            narrow[lost] = np.copysign(_MOST[name], array[lost])
     return narrow
 
 

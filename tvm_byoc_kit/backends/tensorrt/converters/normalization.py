@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tvm_byoc_kit.backends.tensorrt.converters.lengths import length, shuffled
 from tvm_byoc_kit.backends.tensorrt.converters.table import NARROW, converter
 
 if TYPE_CHECKING:
@@ -119,15 +120,15 @@ def instance_norm(
 @converter("relax.nn.group_norm", widened=NARROW)
 def group_norm(net: NetworkBuilder, op: Op, x: Tensor, gamma: Parameter, beta: Parameter) -> Tensor:
     """Over the channels of a group and other axes: the groups become an axis."""
-    data: Any = op.operands[0]
-    rank = len(data.shape)
+    rank = len(x.shape)
+    sizes = [length(net, x, axis) for axis in range(rank)]
     channel, groups = op.attrs["channel_axis"] % rank, op.attrs["num_groups"]
-    apart = (groups, data.shape[channel] // groups)
-    grouped = net.reshape(x, [*data.shape[:channel], *apart, *data.shape[channel + 1 :]])
+    apart = (groups, gamma.shape[0] // groups)
+    grouped = shuffled(net, x, [*sizes[:channel], *apart, *sizes[channel + 1 :]])
     # All from the channels on are one place farther back.
     axes = [axis % rank + (axis % rank > channel) for axis in op.attrs["axes"]]
     normalized = _normalized(net, grouped, [channel + 1, *axes], op.attrs["epsilon"])
-    x = net.reshape(normalized, data.shape)
+    x = shuffled(net, normalized, sizes)
     x = net.elementwise("PROD", x, _spread(net, gamma, x, [channel]))
     return net.elementwise("SUM", x, _spread(net, beta, x, [channel]))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tvm_byoc_kit.backends.tensorrt.converters.lengths import length, vector
 from tvm_byoc_kit.backends.tensorrt.converters.table import BF16, converter
 
 if TYPE_CHECKING:
@@ -51,5 +52,6 @@ def resize2d(net: NetworkBuilder, op: Op, x: Tensor, _size: Shape) -> Tensor:
     if result.is_static:
         layer.shape = result.shape
     else:
-        layer.set_input(1, net.shape_vector(result.shape))
+        kept = [length(net, x, axis) for axis in (0, 1)]
+        layer.set_input(1, vector(net, [*kept, *result.shape[2:]]))
     return net.check(layer)
