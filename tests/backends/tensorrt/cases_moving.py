@@ -76,6 +76,9 @@ _SHAPES: Cases = {
             lambda x: x.permute(1, 2, 3, 0),
             (f("n", 3, 4, 5),),
         ),
+        "a cube": Case(
+            lambda x: op.permute_dims(x, [2, 0, 1]), lambda x: x.permute(2, 0, 1), (f(3, 3, 3),)
+        ),
         "backwards": Case(op.permute_dims, lambda x: x.permute(2, 1, 0), (f("n", 3, 4),)),
         "truth": Case(
             lambda x: op.permute_dims(x, [2, 0, 1]), lambda x: x.permute(2, 0, 1), (b(2, 3, 4),)
@@ -86,6 +89,11 @@ _SHAPES: Cases = {
             lambda x: op.layout_transform(x, lambda n, c, h, w: (c, h, w, n)),
             lambda x: x.permute(1, 2, 3, 0),
             (f("n", 3, 4, 5),),
+        ),
+        "a cube": Case(
+            lambda x: op.layout_transform(x, lambda n, c, w: (c, w, n)),
+            lambda x: x.permute(1, 2, 0),
+            (f(3, 3, 3),),
         ),
     },
     "nn.pixel_shuffle": {
@@ -233,6 +241,11 @@ _JOINS: Cases = {
             lambda a, b: torch.stack([a, b, a], 1),
             (f(2, 4), f(2, 4)),
         ),
+        "a cube": Case(
+            lambda a, b: op.stack([a, b], -1),
+            lambda a, b: torch.stack([a, b], 2),
+            (f(2, 2), f(2, 2)),
+        ),
     },
 }
 
@@ -269,6 +282,11 @@ _GATHERS: Cases = {
             lambda x, at: op.gather_elements(x, at, 1),
             _elements(1),
             (f(2, 4, 3), i(2, 6, 3, low=0, high=4, dtype="int64")),
+        ),
+        "a square": Case(
+            lambda x, at: op.gather_elements(x, at, 1),
+            _elements(1),
+            (f(3, 3), i(3, 3, low=0, high=3)),
         ),
         "the first axis": Case(
             lambda x, at: op.gather_elements(x, at, 0),

@@ -8,7 +8,7 @@ import torch
 from torch.nn import functional
 from tvm import relax
 
-from .case import Case, Cases, const, f, i, t, weights
+from .case import Case, Cases, b, const, f, i, t, weights
 
 op, nn = relax.op, relax.op.nn
 
@@ -49,6 +49,7 @@ def _reductions() -> Cases:
             "one axis": case(x, [2], keep=False),
             "last axes": case(x, [-1, 1], keep=True),
             "batch": case(x, [0, 3], keep=False),
+            "a cube": case(f(3, 3, 3), [1], keep=False),
             "everything": case(x, None, keep=False),
             "half": case(f(3, 9, dtype="float16"), [1], keep=False),
         }
@@ -93,6 +94,7 @@ _NORMS: Cases = {
             lambda x: torch.softmax(x, -1),
             (f("n", 5, low=-9, high=9),),
         ),
+        "a vector": Case(lambda x: nn.softmax(x, 0), lambda x: torch.softmax(x, 0), (f(5),)),
         "first axis": Case(
             lambda x: nn.softmax(x, 0), lambda x: torch.softmax(x, 0), (f("n", 3, 4, 5, 2),)
         ),
@@ -163,6 +165,13 @@ _NORMS: Cases = {
             lambda x: functional.group_norm(x, 2, *map(t, CHANNELS[:2]), 0.1),
             (f("n", 4, 5, 3),),
         ),
+        "channels last": Case(
+            lambda x: nn.group_norm(x, *map(const, CHANNELS[:2]), 2, 3, [1, 2], 0.1),
+            lambda x: functional.group_norm(x.movedim(3, 1), 2, *map(t, CHANNELS[:2]), 0.1).movedim(
+                1, 3
+            ),
+            (f("n", 5, "h", 4),),
+        ),
         "each channel": Case(
             lambda x: nn.group_norm(x, *map(const, CHANNELS[:2]), 4, 1, [2], 0.5),
             lambda x: functional.group_norm(x, 4, *map(t, CHANNELS[:2]), 0.5),
@@ -194,6 +203,7 @@ _SUMS: Cases = {
             lambda x: op.cumsum(x, -1, exclusive=True), lambda x: x.cumsum(2) - x, (f("n", 2, 5),)
         ),
         "integers": Case(lambda x: op.cumsum(x, 0), lambda x: x.cumsum(0), (i(4, 5),), _ONCE),
+        "truth": Case(lambda x: op.cumsum(x, 1, "int32"), lambda x: x.cumsum(1), (b(4, 9),), _ONCE),
         "a vector": Case(op.cumsum, lambda x: x.cumsum(0), (i(7, dtype="int64"),), _ONCE),
     }
 }
@@ -254,6 +264,23 @@ _ATTENTION: Cases = {
         "scale of its own": Case(
             _scaled(nn.attention, 0.7),
             _attention(0.7),
+            (f("n", 4, 2, 8), f("n", 6, 2, 8), f("n", 6, 2, 5)),
+            within=_LOOSE,
+        ),
+        "causal": Case(
+            lambda q, k, v: nn.attention(q, k, v, causal_mask="TopLeft"),
+            lambda q, k, v: functional.scaled_dot_product_attention(
+                *(part.transpose(1, 2) for part in (q, k, v)), is_causal=True
+            ).transpose(1, 2),
+            (f("n", 4, 2, 8), f("n", 6, 2, 8), f("n", 6, 2, 5)),
+            within=_LOOSE,
+        ),
+        "causal from the end": Case(
+            lambda q, k, v: nn.attention(q, k, v, causal_mask="BottomRight"),
+            lambda q, k, v: functional.scaled_dot_product_attention(
+                *(part.transpose(1, 2) for part in (q, k, v)),
+                attn_mask=torch.ones(4, 6, dtype=torch.bool).tril(2),
+            ).transpose(1, 2),
             (f("n", 4, 2, 8), f("n", 6, 2, 8), f("n", 6, 2, 5)),
             within=_LOOSE,
         ),

@@ -164,6 +164,9 @@ def _pools() -> Cases:
                 f(1, 2, 4, 5), kind, (2, 2), (2, 2), (1, 1, 1, 1), ceil_mode=True
             ),
             "dynamic": pooled(f("n", 3, "h", "w"), kind, (2, 3), (2, 1), (1, 0, 0, 2)),
+            "dynamic, rounded up": pooled(
+                f("n", 3, "h", "w"), kind, (3, 3), (2, 2), (1, 1, 0, 0), ceil_mode=True
+            ),
         }
         cases[f"{kind}_pool3d"] = {
             "asymmetric": pooled(volume, kind, (2, 3, 4), (2, 1, 3), (1, 0, 2, 0, 2, 1)),
