@@ -108,17 +108,17 @@ def make_key(
         "capabilities": list(capabilities),
         "profiles": list(profiles),
         "gpu": gpu,
-        "converters": _converters(),
+        "sources": _sources(),
     }
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
 @functools.cache
-def _converters() -> str:
-    """Digest of the code that makes networks: another kit may make another one of a region."""
+def _sources() -> str:
+    """Digest of the backend itself: another kit may make another network of a region."""
     here = Path(__file__).parent
     found = hashlib.sha256()
-    for path in (here / "network.py", *sorted((here / "converters").glob("*.py"))):
+    for path in sorted(here.rglob("*.py")):
         found.update(path.name.encode() + b"\0" + path.read_bytes())
     return found.hexdigest()
 
