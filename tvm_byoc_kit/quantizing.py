@@ -1,6 +1,7 @@
 """Where a model is quantized, and the quantize and dequantize ops that do it.
 
-What is quantized: the operands of convolutions and matrix products. Constants, the weights, to
+What is quantized: the operands of convolutions and matrix products, and not of transposed
+convolutions, which TensorRT-RTX computes in floating point all the same. Constants, the weights, to
 signed bytes with a scale for each output channel; what is computed, with one scale for the whole
 tensor. And where a convolution's result is added to something, that too, so that the sum is part of
 the convolution (NVIDIA, "Working with Quantized Types", Q/DQ layer-placement recommendations). All
@@ -29,11 +30,7 @@ __all__ = ["LARGEST", "Plan", "Site", "insert_quantization", "plan_quantization"
 #: The largest magnitude of a signed byte that has its negative.
 LARGEST = 127
 
-# Which axis of the weights the outputs are on is said by this attribute, or is the last one.
-_CONVOLUTIONS = {
-    **{f"relax.nn.conv{dims}d": "kernel_layout" for dims in (1, 2, 3)},
-    **{f"relax.nn.conv{dims}d_transpose": "kernel_layout" for dims in (1, 2, 3)},
-}
+_CONVOLUTIONS = frozenset(f"relax.nn.conv{dims}d" for dims in (1, 2, 3))
 _PRODUCT = "relax.matmul"
 _DTYPES = ("float32", "float16")  # that relax.quantize takes
 _MATRIX = 2  # dimensions
@@ -206,11 +203,8 @@ def _is_quantizable(tensor: Any) -> bool:
 
 def _output_axis(call: Any) -> int | None:
     """The axis of the second operand that the result's channels, or columns, are on."""
-    attribute = _CONVOLUTIONS.get(op_name(call))
-    if attribute is not None:
-        # Of a transposed convolution in groups, each group has the same places on that axis.
-        grouped = "transpose" in op_name(call) and int(call.attrs.groups) > 1
-        return None if grouped else str(getattr(call.attrs, attribute)).index("O")
+    if op_name(call) in _CONVOLUTIONS:
+        return str(call.attrs.kernel_layout).index("O")
     ndim = int(call.args[1].ty.ndim)
     return 1 if ndim == _MATRIX else None
 

@@ -114,8 +114,12 @@ def entropy(seen: RangeCollector) -> float:
     For each number of bins: the distribution that is clipped there, all beyond counted into the
     last bin, is compared with what is left when the bins are merged into `LEVELS` levels and spread
     again over those that were not empty. The least Kullback-Leibler divergence wins, and of equal
-    ones the widest range. Beyond the paper: exact zeros, of which a ReLU makes many, are an event
-    of their own and not part of the first bin, for every scale represents them exactly.
+    ones the widest range.
+
+    Where the paper leaves it open: exact zeros, of which a ReLU makes many, are an event of their
+    own and not part of the first bin, for every scale represents them exactly; and the last bin,
+    where clipped elements end, has at least one element, without which the divergence would be
+    infinite wherever there is a gap in front of an outlier.
     """
     used = min(BINS, math.ceil(seen.largest / seen.width)) if seen.width else 0
     if used <= LEVELS:
@@ -139,12 +143,11 @@ def _divergence(counts: Array, zeros: int, bins: int) -> float:
     filled = inside > 0
     sums, present = (np.add.reduceat(x, starts, dtype=np.float64) for x in (inside, filled))
     means = np.repeat(sums / np.maximum(present, 1), np.diff(starts, append=bins))
-    p = np.append(clipped, zeros)
-    q = np.append(np.where(filled, means, 0.0), zeros)
-    p, q = p[p > 0] / p.sum(), q[p > 0]
-    if not q.all():
-        return np.inf
-    return float(np.sum(p * np.log(p / (q / q.sum()))))
+    spread = np.where(filled, means, 0.0)
+    spread[-1] = max(spread[-1], 1.0)
+    p, q = (np.append(counts, zeros) for counts in (clipped, spread))
+    p, q = p[p > 0] / p.sum(), q[p > 0] / q.sum()
+    return float(np.sum(p * np.log(p / q)))
 
 
 #: By method; the second argument is the percentile.
