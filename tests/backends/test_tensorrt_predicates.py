@@ -383,10 +383,15 @@ REFUSED: dict[str, tuple[Params, Body, str]] = {
         "TensorRT has permutations of axes",
     ),
     # gathers
-    "indices that are clipped": (
+    "indices beyond which is no number": (
         {"x": ((4, 3), "float32"), "i": ((2,), "int64")},
-        lambda x, i: op.take(x, i, 0, mode="clip"),
-        "mode is clip",
+        lambda x, i: op.take(x, i, 0, mode="nan"),
+        "mode is nan; expected fast, clip, wrap",
+    ),
+    "indices that are wrapped along a symbol": (
+        {"x": (("n", 3), "float32"), "i": ((2,), "int64")},
+        lambda x, i: op.take(x, i, 0, mode="wrap"),
+        "mode is wrap along nx3; expected a fixed size",
     ),
     "an index beyond the end": (
         tensor(4, 3),
@@ -573,6 +578,10 @@ ACCEPTED: dict[str, tuple[Params, Body]] = {
     "take": (
         {"x": ((4, 3), "float32"), "i": (("n",), "int64")},
         lambda x, i: op.take(x, i, 0),
+    ),
+    "indices that are clipped": (
+        {"x": ((4, 3), "float32"), "i": ((2,), "int64")},
+        lambda x, i: op.take(x, i, 0, mode="clip"),
     ),
     "constant indices": (tensor(4, 3), lambda x: op.take(x, ids(0, 3), 0, mode="clip")),
     "gather_elements": (

@@ -361,6 +361,20 @@ GATHERS: Group = {
         lambda at: t(_TABLE)[at.long()],
         (i(low=0, high=6),),
     ),
+    **{
+        f"{mode} {dtype}": Case(
+            lambda x, at, mode=mode: op.take(x, at, 1, mode=mode),
+            lambda x, at, of=of: x[:, of(at.long())],
+            (f("n", 4, 3), i("m", 5, low=-9, high=9, dtype=dtype)),
+        )
+        for mode, of in {"wrap": lambda at: at % 4, "clip": lambda at: at.clamp(0, 3)}.items()
+        for dtype in ("int32", "int64")
+    },
+    "a table, by one from behind": Case(
+        lambda at: op.take(const(_TABLE), at, 0, mode="wrap"),
+        lambda at: t(_TABLE)[at.long()],
+        (i(low=-6, high=0),),
+    ),
     "elements of integers": Case(
         lambda x, at: op.gather_elements(x, at, -1),
         lambda x, at: x.gather(1, at),

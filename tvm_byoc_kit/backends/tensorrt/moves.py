@@ -137,16 +137,21 @@ def _wide_pad(call: Call) -> str | None:
 # --- Gathers ------------------------------------------------------------------------------------
 
 
+_INDEX_MODES = ("fast", "clip", "wrap")
+
+
 def _index_bounds(call: Call) -> str | None:
-    """Where Relax would clip or wrap an index, or read beyond the tensor, TensorRT gives 0."""
+    """Beyond the tensor TensorRT gives 0: what Relax clips or wraps is calculated before."""
     sizes = shape(call.args[0])
     at = int(call.attrs.axis or 0) % len(sizes)
     size = static(sizes[at])
     indices = array_of(call.args[1])
     mode = getattr(call.attrs, "mode", "fast")
     if indices is None:
-        if mode != "fast":
-            return f"{call.op.name}: mode is {mode}; TensorRT has no such check of indices"
+        if mode not in _INDEX_MODES:
+            return f"{call.op.name}: mode is {mode}; expected {', '.join(_INDEX_MODES)}"
+        if mode != "fast" and size is None:
+            return f"{call.op.name}: mode is {mode} along {text(sizes)}; expected a fixed size"
         return None
     if indices.min() < 0 or (size is not None and indices.max() >= size):
         return (

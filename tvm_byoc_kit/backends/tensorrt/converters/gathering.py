@@ -28,9 +28,26 @@ def _gathered(
 
 @converter("relax.take")
 def taken(net: NetworkBuilder, op: Op, x: Data, indices: Data) -> Tensor:
-    """Slices along an axis; a vector needs none named."""
+    """Slices along an axis; a vector needs none named. Constant indices are within the bounds."""
     axis = (op.attrs["axis"] or 0) % len(x.shape)
+    if op.attrs["mode"] != "fast" and not isinstance(indices, np.ndarray):
+        indices = _BOUNDED[op.attrs["mode"]](net, indices, x.shape[axis])
     return _gathered(net, x, indices, "DEFAULT", axis=axis)
+
+
+def _clipped(net: NetworkBuilder, indices: Tensor, size: int) -> Tensor:
+    least, most = (net.scalar(bound, indices) for bound in (0, size - 1))
+    return net.elementwise("MAX", net.elementwise("MIN", indices, most), least)
+
+
+def _wrapped(net: NetworkBuilder, indices: Tensor, size: int) -> Tensor:
+    """The rest of a division that rounds down, which is never negative."""
+    divisor = net.scalar(size, indices)
+    times = net.elementwise("FLOOR_DIV", indices, divisor)
+    return net.elementwise("SUB", indices, net.elementwise("PROD", times, divisor))
+
+
+_BOUNDED = {"clip": _clipped, "wrap": _wrapped}
 
 
 @converter("relax.repeat")
