@@ -148,25 +148,25 @@ REFUSED: dict[str, tuple[Params, Body, str]] = {
         "TensorRT finds one dimension that the operand has not",
     ),
     # convolutions
-    "NHWC convolution": (
-        tensor(1, 8, 8, 4),
-        lambda x: nn.conv2d(x, const(4, 4, 3, 3), data_layout="NHWC"),
-        "data_layout is NHWC; TensorRT has NCHW",
+    "convolution of blocks": (
+        tensor(1, 1, 8, 8, 4),
+        lambda x: nn.conv2d(x, const(4, 4, 3, 3), data_layout="NCHW4c"),
+        "data_layout is NCHW4c; TensorRT has the axes NCHW",
     ),
-    "HWIO weights": (
+    "weights in blocks": (
         IMAGE,
-        lambda x: nn.conv2d(x, const(3, 3, 4, 4), kernel_layout="HWIO"),
-        "kernel_layout is HWIO; TensorRT has OIHW",
+        lambda x: nn.conv2d(x, const(1, 4, 3, 3, 4), kernel_layout="OIHW4o"),
+        "kernel_layout is OIHW4o; TensorRT has the axes OIHW",
     ),
-    "NHWC result": (
+    "result in blocks": (
         IMAGE,
-        lambda x: nn.conv2d(x, const(4, 4, 3, 3), out_layout="NHWC"),
-        "out_layout is NHWC",
+        lambda x: nn.conv2d(x, const(4, 4, 3, 3), out_layout="NCHW4c"),
+        "out_layout is NCHW4c",
     ),
-    "NWC convolution": (
-        tensor(1, 8, 4),
-        lambda x: nn.conv1d(x, const(4, 4, 3), data_layout="NWC"),
-        "data_layout is NWC; TensorRT has NCW",
+    "convolution of blocks in one dimension": (
+        tensor(1, 1, 8, 4),
+        lambda x: nn.conv1d(x, const(4, 4, 3), data_layout="NCW4c"),
+        "data_layout is NCW4c; TensorRT has the axes NCW",
     ),
     "weights as an input": (
         two((1, 4, 8, 8), (4, 4, 3, 3)),
@@ -196,32 +196,31 @@ REFUSED: dict[str, tuple[Params, Body, str]] = {
         r"output_padding is \[1, 1\], beyond the end padding \[0, 1\]",
     ),
     # pools
-    "NHWC pool": (IMAGE, lambda x: nn.max_pool2d(x, 2, layout="NHWC"), "layout is NHWC"),
+    "pool of blocks": (
+        tensor(1, 1, 8, 8, 4),
+        lambda x: nn.max_pool2d(x, 2, layout="NCHW4c"),
+        "layout is NCHW4c; TensorRT has the axes NCHW",
+    ),
     "dilated pool": (IMAGE, lambda x: nn.max_pool2d(x, 2, dilation=2), r"dilation is \[2, 2\]"),
     "wide padding": (
         IMAGE,
         lambda x: nn.avg_pool2d(x, 2, padding=2),
         r"padding is \[2, 2, 2, 2\], the window \[2, 2\]",
     ),
-    "ceil_mode and padding": (
-        IMAGE,
+    "ceil_mode and padding of a symbol": (
+        DYNAMIC_IMAGE,
         lambda x: nn.avg_pool2d(x, 3, strides=2, padding=1, ceil_mode=True, count_include_pad=True),
-        "ceil_mode with count_include_pad",
-    ),
-    "uneven windows": (
-        IMAGE,
-        lambda x: nn.adaptive_avg_pool2d(x, (3, 4)),
-        "8x8 to 3x4; TensorRT has windows of one size",
+        "ceil_mode with count_include_pad over hxw",
     ),
     "windows of a symbol": (
         DYNAMIC_IMAGE,
         lambda x: nn.adaptive_avg_pool2d(x, 2),
-        "hxw to 2x2",
+        "hxw to 2x2; TensorRT divides a fixed size into windows",
     ),
-    "NHWC adaptive pool": (
-        IMAGE,
-        lambda x: nn.adaptive_avg_pool2d(x, 1, layout="NHWC"),
-        "layout is NHWC",
+    "adaptive pool of blocks": (
+        tensor(1, 1, 8, 8, 4),
+        lambda x: nn.adaptive_avg_pool2d(x, 1, layout="NCHW4c"),
+        "layout is NCHW4c",
     ),
     # reductions and norms
     "reduction over no axis": (tensor(2, 3), lambda x: op.sum(x, []), "over no axis"),
@@ -492,6 +491,24 @@ ACCEPTED: dict[str, tuple[Params, Body]] = {
     ),
     "prelu": (IMAGE, lambda x: nn.prelu(x, const(4), 1)),
     "attention": (tensor("n", "m", "h", 8), lambda x: nn.attention(x, x, x)),
+    "channels last": (
+        tensor("n", "h", 8, 4),
+        lambda x: nn.conv2d(x, const(3, 3, 4, 4), data_layout="NHWC", kernel_layout="HWIO"),
+    ),
+    "another layout of the result": (
+        IMAGE,
+        lambda x: nn.conv2d(x, const(4, 4, 3, 3), out_layout="NHWC"),
+    ),
+    "pool of channels last": (
+        tensor("n", "h", 8, 4),
+        lambda x: nn.max_pool2d(x, 3, strides=2, ceil_mode=True, layout="NHWC"),
+    ),
+    "uneven windows": (tensor("n", 4, 8, 8), lambda x: nn.adaptive_avg_pool2d(x, (3, 5))),
+    "everything of a symbol": (DYNAMIC_IMAGE, lambda x: nn.adaptive_avg_pool2d(x, 1)),
+    "ceil_mode and padding": (
+        IMAGE,
+        lambda x: nn.avg_pool2d(x, 3, strides=2, padding=1, ceil_mode=True, count_include_pad=True),
+    ),
     "causal attention": (
         two((1, 4, 2, 8), (1, 5, 2, 8)),
         lambda x, y: nn.attention(x, y, y, causal_mask="BottomRight"),
@@ -671,25 +688,3 @@ def test_reshapes_are_taken_where_at_most_one_size_is_not_of_the_operand(
     call = calls(make_module(tensor(*source), body))[-1]
     assert BACKEND.refusal is not None
     assert (BACKEND.refusal(call) is None) == (len(new) <= 1)
-
-
-@given(sizes=st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), min_size=2, max_size=2))
-@settings(max_examples=100, deadline=None)
-def test_adaptive_pools_are_taken_where_their_windows_are_alike(
-    make_module: Any, sizes: list[tuple[int, int]]
-) -> None:
-    """Window i, as PyTorch has it, is from floor(i * in / out) to ceil((i + 1) * in / out)."""
-    (height, width), target = zip(*sizes, strict=True)
-    mod = make_module(tensor(1, 2, height, width), lambda x: nn.adaptive_avg_pool2d(x, target))
-    alike = True
-    for size, count in sizes:
-        starts = [i * size // count for i in range(count)]
-        ends = [-(-(i + 1) * size // count) for i in range(count)]
-        windows = {end - start for start, end in zip(starts, ends, strict=True)}
-        steps = {b - a for a, b in itertools.pairwise(starts)}
-        # Of one size, side by side: what a pool with its window for a stride has.
-        alike = alike and len(windows) == 1 and steps <= windows
-    if target == (1, 1):
-        assert alike
-    assert BACKEND.refusal is not None
-    assert (BACKEND.refusal(calls(mod)[-1]) is None) == alike

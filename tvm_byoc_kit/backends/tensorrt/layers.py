@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tvm_byoc_kit.backends.operands import shape, static, text
+from tvm_byoc_kit.backends.operands import equal, shape, static, text
 from tvm_byoc_kit.backends.tensorrt.quantization import is_stored_weights
 
 if TYPE_CHECKING:
@@ -21,16 +21,27 @@ def _ints(values: Any) -> list[int]:
 
 
 def _layouts(**expected: str) -> Predicate:
-    """A predicate for the layouts that an op's attributes name."""
+    """A predicate for the layouts that an op's attributes name: of the same axes, in any order."""
 
     def predicate(call: Call) -> str | None:
         for attribute, layout in expected.items():
             found = getattr(call.attrs, attribute)
-            if found not in ("", layout):
-                return f"{call.op.name}: {attribute} is {found}; TensorRT has {layout}"
+            if found and sorted(found) != sorted(layout):
+                return f"{call.op.name}: {attribute} is {found}; TensorRT has the axes {layout}"
         return None
 
     return predicate
+
+
+def _channels_first(call: Call) -> str | None:
+    if call.attrs.layout != "NCHW":
+        return f"{call.op.name}: layout is {call.attrs.layout}; TensorRT has NCHW"
+    return None
+
+
+def _spatial(expr: Any, layout: str) -> list[Any]:
+    """Depth, height and width."""
+    return [shape(expr)[layout.index(axis)] for axis in sorted(set(layout) - set("NC"))]
 
 
 def _constant(position: int, what: str) -> Predicate:
@@ -54,7 +65,7 @@ def _constant(position: int, what: str) -> Predicate:
 
 
 def _dynamic_channels(call: Call) -> str | None:
-    channels = shape(call.args[0])[1]
+    channels = shape(call.args[0])[str(call.attrs.data_layout).index("C")]
     if static(channels) is None:
         return f"{call.op.name}: there are {text([channels])} channels; TensorRT has a fixed number"
     return None
@@ -94,7 +105,7 @@ def _wide_padding(call: Call) -> str | None:
 
 def _dynamic_ceil_mode(call: Call) -> str | None:
     """A last window that begins in the end padding counts for TensorRT, and not for Relax."""
-    attrs, sizes = call.attrs, shape(call.args[0])[2:]
+    attrs, sizes = call.attrs, _spatial(call.args[0], str(call.attrs.layout))
     if not attrs.ceil_mode or all(static(size) is not None for size in sizes):
         return None
     end, strides = _ints(attrs.padding)[len(sizes) :], _ints(attrs.strides)
@@ -108,25 +119,29 @@ def _dynamic_ceil_mode(call: Call) -> str | None:
     return None
 
 
-def _ceil_mode_counts_padding(call: Call) -> str | None:
-    if call.attrs.ceil_mode and call.attrs.count_include_pad:
+def _counts_padding_of_a_symbol(call: Call) -> str | None:
+    """What counts in a last window that is not filled depends on the size."""
+    attrs, sizes = call.attrs, _spatial(call.args[0], str(call.attrs.layout))
+    counts = attrs.ceil_mode and attrs.count_include_pad and any(_ints(attrs.padding))
+    if counts and any(static(size) is None for size in sizes):
         return (
-            f"{call.op.name}: ceil_mode with count_include_pad; TensorRT counts the elements "
-            "beyond the padding too"
+            f"{call.op.name}: ceil_mode with count_include_pad over {text(sizes)}; TensorRT counts "
+            "the elements beyond the padding too, which takes fixed sizes to make up for"
         )
     return None
 
 
-def _uneven_windows(call: Call) -> str | None:
-    source = [static(size) for size in shape(call.args[0])[2:]]
-    target = [static(size) for size in shape(call)[2:]]
-    if all(size == 1 for size in target):
-        return None
-    pairs = zip(source, target, strict=True)
-    if any(a is None or b is None or a % b for a, b in pairs):
+def _windows_of_a_symbol(call: Call) -> str | None:
+    attrs = call.attrs
+    source = _spatial(call.args[0], str(attrs.layout))
+    target = _spatial(call, str(attrs.out_layout or attrs.layout))
+    if any(
+        static(count) != 1 and static(size) is None and not equal(size, count)
+        for size, count in zip(source, target, strict=True)
+    ):
         return (
-            f"{call.op.name}: {text(shape(call.args[0])[2:])} to {text(shape(call)[2:])}; "
-            "TensorRT has windows of one size"
+            f"{call.op.name}: {text(source)} to {text(target)}; TensorRT divides a fixed size into "
+            "windows"
         )
     return None
 
@@ -275,7 +290,7 @@ def _pool(dims: str, *more: Predicate) -> Sequence[Predicate]:
 
 
 def _adaptive(dims: str) -> Sequence[Predicate]:
-    return (_layouts(layout=_RESULT[dims], out_layout=_RESULT[dims]), _uneven_windows)
+    return (_layouts(layout=_RESULT[dims], out_layout=_RESULT[dims]), _windows_of_a_symbol)
 
 
 _DIMS = ("1d", "2d", "3d")
@@ -289,7 +304,7 @@ PREDICATES: Mapping[str, Sequence[Predicate]] = {
         for dims in _DIMS
     },
     **{f"relax.nn.max_pool{dims}": _pool(dims) for dims in _DIMS},
-    **{f"relax.nn.avg_pool{dims}": _pool(dims, _ceil_mode_counts_padding) for dims in _DIMS},
+    **{f"relax.nn.avg_pool{dims}": _pool(dims, _counts_padding_of_a_symbol) for dims in _DIMS},
     **{f"relax.nn.adaptive_avg_pool{dims}": _adaptive(dims) for dims in _DIMS},
     **{f"relax.{name}": (_no_axis,) for name in _REDUCTIONS},
     "relax.nn.layer_norm": (_axes_out_of_order, _without_scale_or_center),
@@ -299,6 +314,6 @@ PREDICATES: Mapping[str, Sequence[Predicate]] = {
     "relax.nn.instance_norm": (_without_scale_or_center,),
     "relax.nn.attention": (_windowed_attention, _causal_attention, _scale_of_a_symbol),
     "relax.nn.attention_bias": (_windowed_attention, _causal_attention, _scale_of_a_symbol),
-    "relax.image.resize2d": (_layouts(layout="NCHW"), _resize_size, _resize_mode),
+    "relax.image.resize2d": (_channels_first, _resize_size, _resize_mode),
     "relax.clip": (_clip_bounds,),
 }

@@ -6,6 +6,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tvm_byoc_kit.backends.tensorrt.converters.planes import (
+    as_planes,
+    channels_first,
+    from_planes,
+    in_planes,
+    ordered,
+)
 from tvm_byoc_kit.backends.tensorrt.converters.table import BF16, converter
 
 if TYPE_CHECKING:
@@ -16,44 +23,38 @@ if TYPE_CHECKING:
 
 _PLAIN = tuple(f"relax.nn.conv{n}d" for n in (1, 2, 3))
 _TRANSPOSED = tuple(f"{name}_transpose" for name in _PLAIN)
-_LINE = 3  # dimensions of data and kernel; TensorRT has planes and volumes
 
 
 @converter(*_PLAIN)
 def convolution(net: NetworkBuilder, op: Op, x: Tensor, kernel: Kernel) -> Tensor:
-    """Channels first, the kernel's outputs before its inputs."""
-    x, kernel = _as_planes(net, *net.widened(op, x, kernel))
+    """The kernel's outputs before its inputs."""
+    x, kernel = _operands(net, op, x, kernel, "OI")
     outputs, _, *window = kernel.shape
     layer = net.network.add_convolution_nd(x, outputs, window, _fixed(net, kernel))
     if layer is not None:
-        layer.dilation_nd = _in_planes(op.attrs["dilation"], 1)
+        layer.dilation_nd = in_planes(op.attrs["dilation"], 1)
     return _windowed(net, op, layer, kernel)
 
 
 # TensorRT has none of bfloat16.
 @converter(*_TRANSPOSED, widened=BF16)
 def deconvolution(net: NetworkBuilder, op: Op, x: Tensor, kernel: Kernel) -> Tensor:
-    """Channels first, the kernel's inputs before its outputs."""
-    x, kernel = _as_planes(net, *net.widened(op, x, kernel))
+    """The kernel's inputs before its outputs."""
+    x, kernel = _operands(net, op, x, kernel, "IO")
     _, outputs, *window = kernel.shape
     maps = outputs * op.attrs["groups"]
     layer = net.network.add_deconvolution_nd(x, maps, window, _fixed(net, kernel))
     return _windowed(net, op, layer, kernel)
 
 
-def _as_planes(net: NetworkBuilder, x: Tensor, kernel: Kernel) -> tuple[Tensor, Kernel]:
-    """A line becomes a plane that is one element wide."""
-    if len(kernel.shape) > _LINE:
-        return net.tensor(x), kernel
-    x = net.unsqueeze(net.tensor(x), [_LINE])
-    if isinstance(kernel, np.ndarray):
-        return x, kernel[..., None]
-    return x, net.unsqueeze(kernel, [_LINE])
-
-
-def _in_planes(numbers: tuple[int, ...], filler: int) -> tuple[int, ...]:
-    """What an attribute says of each axis, also where there is one."""
-    return numbers if len(numbers) > 1 else (*numbers, filler)
+def _operands(
+    net: NetworkBuilder, op: Op, x: Tensor, kernel: Kernel, channels: str
+) -> tuple[Tensor, Kernel]:
+    """Data and kernel as TensorRT has them; `channels` is the order of the kernel's."""
+    x, kernel = net.widened(op, x, kernel)
+    layout = op.attrs["data_layout"]
+    x = as_planes(net, ordered(net, x, layout, channels_first(layout)))
+    return net.tensor(x), as_planes(net, ordered(net, kernel, op.attrs["kernel_layout"], channels))
 
 
 def _fixed(net: NetworkBuilder, kernel: Kernel) -> object:
@@ -68,10 +69,10 @@ def _windowed(net: NetworkBuilder, op: Op, layer: Layer, kernel: Kernel) -> Tens
         # What lengthens the output of a transposed convolution is less padding at its end.
         more = op.attrs.get("output_padding") or (0,) * len(end)
         end = tuple(pad - extra for pad, extra in zip(end, more, strict=True))
-        layer.stride_nd = _in_planes(op.attrs["strides"], 1)
-        layer.pre_padding, layer.post_padding = _in_planes(begin, 0), _in_planes(end, 0)
+        layer.stride_nd = in_planes(op.attrs["strides"], 1)
+        layer.pre_padding, layer.post_padding = in_planes(begin, 0), in_planes(end, 0)
         layer.num_groups = op.attrs["groups"]
         if not isinstance(kernel, np.ndarray):
             layer.set_input(1, kernel)
-    result = net.check(layer)
-    return net.squeeze(result, [_LINE]) if len(op.results[0].shape) == _LINE else result
+    layout = op.attrs["out_layout"] or op.attrs["data_layout"]
+    return from_planes(net, net.check(layer), layout)
