@@ -9,6 +9,7 @@ from tvm_byoc_kit.backend import get_backend
 from tvm_byoc_kit.errors import ModelError, OptionError, reason
 from tvm_byoc_kit.model import as_model
 from tvm_byoc_kit.partitioning import Partition, partition
+from tvm_byoc_kit.python_codegen import take_raised
 from tvm_byoc_kit.rewriting import bindings_of, host_functions, op_name, read_variables
 from tvm_byoc_kit.runtime import Executable
 from tvm_byoc_kit.wide_functions import legalize_unfused_joins
@@ -146,6 +147,7 @@ def _compile(partitioned: Partition, target: Target, options: dict[str, Any]) ->
     from tvm import relax
 
     mod = partitioned.mod
+    take_raised()
     try:
         if region_backends(mod):
             mod = relax.transform.RunCodegen(
@@ -154,6 +156,9 @@ def _compile(partitioned: Partition, target: Target, options: dict[str, Any]) ->
             mod = _without_unread_constants(mod)
         return _build_host(mod, target)
     except Exception as error:  # TVM raises InternalError, ValueError, TypeError …
+        raised = take_raised()
+        if raised is not None and not isinstance(raised, ModelError):
+            raise raised from None
         where = partitioned.model.origin or "the module"
         raise ModelError(
             f"TVM cannot build {where} for backend '{partitioned.backend.name}', target "

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any, cast
 
 from tvm_byoc_kit import plugin_build
 from tvm_byoc_kit.backend import get_backend
-from tvm_byoc_kit.errors import BackendUnavailable, OptionError
+from tvm_byoc_kit.errors import BackendUnavailable, ByocError, OptionError
 from tvm_byoc_kit.graph import read_graph
 from tvm_byoc_kit.payload import Payload, missing_remedy
 
 if TYPE_CHECKING:
     from tvm_byoc_kit.backend import Backend
 
-__all__ = ["compile_regions", "plain", "provide", "provide_runtime"]
+__all__ = ["compile_regions", "plain", "provide", "provide_runtime", "take_raised"]
 
 # Backends whose `relax.ext.<name>` is registered when TVM is imported, unless TVM was built with
 # one, which then compiles their regions.
@@ -30,6 +30,7 @@ _AT_IMPORT = frozenset({"tensorrt"})
 # one may take another's place.
 _PROVIDED: dict[str, Backend] = {}
 _LOCK = threading.Lock()
+_RAISED = threading.local()
 
 
 def provide(backend: Backend, *, runtime: bool = True) -> None:
@@ -115,6 +116,26 @@ def compile_regions(
     constant_names: Mapping[Any, str],
 ) -> list[Any]:
     """One payload module for each region: ``relax.ext.<name>``, of a backend that is provided."""
+    try:
+        return _compile_regions(name, functions, options, constant_names)
+    except (ByocError, KeyboardInterrupt) as error:
+        _RAISED.error = error
+        raise
+
+
+def take_raised() -> BaseException | None:
+    """What a codegen of this thread raised last: TVM hands on its text, and a type of its own."""
+    error: BaseException | None = getattr(_RAISED, "error", None)
+    _RAISED.error = None
+    return error
+
+
+def _compile_regions(
+    name: str,
+    functions: Sequence[Any],
+    options: Mapping[str, Any] | None,
+    constant_names: Mapping[Any, str],
+) -> list[Any]:
     import tvm_ffi
 
     backend = _PROVIDED[name]

@@ -64,28 +64,32 @@ def interruptible(work: Callable[[], T], cancelled: threading.Event) -> T:
     """
     results: list[T] = []
     errors: list[BaseException] = []
+    done = (
+        threading.Event()
+    )  # Thread.join says so too early once it was interrupted, in Python 3.11
 
     def run() -> None:
         try:
             results.append(work())
         except BaseException as error:  # noqa: BLE001 - it is raised again, in the caller's thread
             errors.append(error)
+        finally:
+            done.set()
 
-    thread = threading.Thread(target=run, name="tensorrt-build")
-    thread.start()
+    threading.Thread(target=run, name="tensorrt-build").start()
     try:
-        while thread.is_alive():
-            thread.join(_POLL_SECONDS)
+        while not done.wait(_POLL_SECONDS):
+            pass
     except BaseException:
         cancelled.set()
-        thread.join()
+        done.wait()
         raise
     if errors:
         raise errors[0]
     return results[0]
 
 
-_POLL_SECONDS = 0.1  # a join without a limit cannot be interrupted on every platform
+_POLL_SECONDS = 0.1  # a wait without a limit cannot be interrupted on every platform
 
 
 @contextmanager
