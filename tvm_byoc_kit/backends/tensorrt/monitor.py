@@ -64,11 +64,11 @@ def interruptible(work: Callable[[], T], cancelled: threading.Event) -> T:
     """
     results: list[T] = []
     errors: list[BaseException] = []
-    done = (
-        threading.Event()
-    )  # Thread.join says so too early once it was interrupted, in Python 3.11
+    # Not Thread.join, which in Python 3.11 gives up for good once it was interrupted.
+    started, done = threading.Event(), threading.Event()
 
     def run() -> None:
+        started.set()
         try:
             results.append(work())
         except BaseException as error:  # noqa: BLE001 - it is raised again, in the caller's thread
@@ -76,19 +76,22 @@ def interruptible(work: Callable[[], T], cancelled: threading.Event) -> T:
         finally:
             done.set()
 
-    threading.Thread(target=run, name="tensorrt-build").start()
+    thread = threading.Thread(target=run, name="tensorrt-build")
     try:
+        thread.start()
         while not done.wait(_POLL_SECONDS):
             pass
     except BaseException:
         cancelled.set()
-        done.wait()
+        if started.wait(_START_SECONDS):  # else there was no time to start it
+            done.wait()
         raise
     if errors:
         raise errors[0]
     return results[0]
 
 
+_START_SECONDS = 1.0
 _POLL_SECONDS = 0.1  # a wait without a limit cannot be interrupted on every platform
 
 
