@@ -174,6 +174,15 @@ def test_an_op_computes_in_float32_where_its_converter_says_so(replace_relu: Any
     assert found.dtype == np.float16
 
 
+def test_between_ops_in_float32_nothing_is_narrowed() -> None:
+    exp = Op("relax.exp", (X,), {}, (value("a"),))
+    log = Op("relax.log", (value("a"),), {}, (value("b"),))
+    net = network(graph(exp, log, relu(value("b"))), "fp16")
+    assert layers(net) == ["UNARY", "UNARY", "CAST", "ACTIVATION", "CAST"]
+    feed = np.full((2, 3), 16, "float32")  # whose exponential no half holds
+    np.testing.assert_array_equal(run(net, feed)[0], feed)
+
+
 # --- constants ------------------------------------------------------------------------------------
 
 

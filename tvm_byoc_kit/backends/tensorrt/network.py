@@ -216,12 +216,16 @@ class NetworkBuilder:
     def _verified(
         self, value: Value, result: Tensor | np.ndarray, converter: Converter
     ) -> Tensor | np.ndarray:
-        """`result` with the dtype of `value`, and surely of its shape."""
+        """`result`, which surely has the shape and dtype of `value`.
+
+        What was computed in float32, and is so in the model, is narrowed for those only that read
+        it narrow: a logarithm of a sum of exponentials has no half between them.
+        """
         wanted = self._working(value.dtype)
         dims = tuple(result.shape)
         found = self._names[self._type(result)]
         if found == "float32" and wanted in converter.widened:
-            result, found = self.cast(result, self.dtype(wanted)), wanted
+            result, found = self.cast(result, self.dtype(value.dtype)), wanted
         expected = tuple(dim if isinstance(dim, int) else -1 for dim in value.shape)
         same = len(dims) == len(expected) and all(
             a == b or (a == -1 and b != -1) for a, b in zip(dims, expected, strict=True)
