@@ -351,6 +351,16 @@ REFUSED: dict[str, tuple[Params, Body, str]] = {
         lambda x: op.strided_slice(x, [0], [-1], [-100], [-1]),
         "axis 0 of nx4 backwards; expected a fixed size",
     ),
+    "slice of a symbol before the first": (
+        tensor("n", 4),
+        lambda x: op.strided_slice(x, [0], [-3], [0]),
+        "axis 0 of nx4 from -3 to 0 has no elements",
+    ),
+    "slice of a symbol that ends before": (
+        tensor("n", 4),
+        lambda x: op.strided_slice(x, [0], [-3], [-5]),
+        "axis 0 of nx4 from -3 to -5 has no elements",
+    ),
     "slice of a symbol assumed inside": (
         tensor("n", 4),
         lambda x: op.strided_slice(x, [0], [0], [2], assume_inbound=True),

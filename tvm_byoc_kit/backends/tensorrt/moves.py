@@ -60,9 +60,9 @@ def _slices(call: Call) -> list[tuple[int, int, int, int]]:
 
 
 def _sliced_symbol(call: Call) -> str | None:
-    """Relax itself derives the wrong size for these two."""
+    """Relax itself derives the wrong size for these."""
     sizes = shape(call.args[0])
-    for axis, _begin, _end, stride in _slices(call):
+    for axis, begin, end, stride in _slices(call):
         if static(sizes[axis]) is not None:
             continue
         where = f"{call.op.name}: axis {axis} of {text(sizes)}"
@@ -70,6 +70,8 @@ def _sliced_symbol(call: Call) -> str | None:
             return f"{where} backwards; expected a fixed size"
         if call.attrs.assume_inbound:
             return f"{where} with assume_inbound; expected a fixed size"
+        if (end <= begin and (begin < 0) == (end < 0)) or not end:
+            return f"{where} from {begin} to {end} has no elements; TensorRT has one or more"
     return None
 
 
