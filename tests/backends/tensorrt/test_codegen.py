@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
@@ -197,6 +198,9 @@ class Mod:
             R.output(z)
         return z
 
+if not IS_INSTALLED:  # what `import tvm` does where the kit is
+    from tvm_byoc_kit import native
+    native.autoload()
 params = {"w": np.ones((4, 3, 3, 3), "float32")}
 mod = partition_for_tensorrt(relax.transform.BindParams("main", params)(Mod))
 assert tvm.get_global_func("relax.is_tensorrt_runtime_enabled")() is ENABLED
@@ -209,7 +213,9 @@ from tvm_byoc_kit.backends.tensorrt.payload import unpack
 print(unpack(region.get_function("get_payload")())[0].capabilities)
 """
     enabled = bool(byoc.get_backend("tensorrt").check("device"))
-    run = run_python(_as_file(code.replace("ENABLED", str(enabled))))
+    installed = bool(entry_points(group="tvm.backends", name="tvm_byoc_kit"))
+    code = code.replace("ENABLED", str(enabled)).replace("IS_INSTALLED", str(installed))
+    run = run_python(_as_file(code))
     assert run.returncode == 0, run.stderr
     assert run.stdout.strip() == "(89,)"
 
