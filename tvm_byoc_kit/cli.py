@@ -435,11 +435,7 @@ def cmake_dir() -> None:
     typer.echo(str(find()))
 
 
-cache = typer.Typer(
-    help="Engines that TensorRT builds where models run, kept for the next process.",
-    invoke_without_command=True,
-    rich_markup_mode="markdown",
-)
+cache = typer.Typer(invoke_without_command=True, rich_markup_mode="markdown")
 cli.add_typer(cache, name="cache")
 CacheDirectory = Annotated[
     Path | None,
@@ -455,7 +451,7 @@ CacheDirectory = Annotated[
 def list_cache(
     context: typer.Context, directory: CacheDirectory = None, as_json: Json = False
 ) -> None:
-    """List the engines that were built, last used first.
+    """List the engines that TensorRT built and that are kept for next time, last used first.
 
     Example: `tvm-byoc cache --json`
     """
