@@ -112,9 +112,9 @@ REFUSED: dict[str, tuple[Params, Body, str]] = {
         lambda x, i: op.take(x, i, 0),
         "operand 1 is int16; TensorRT has int32, int64",
     ),
-    "bfloat16 transposed convolution": (
+    "bfloat16 resize": (
         tensor(1, 4, 8, 8, dtype="bfloat16"),
-        lambda x: nn.conv2d_transpose(x, const(4, 4, 3, 3, dtype="bfloat16")),
+        lambda x: op.image.resize2d(x, (4, 4)),
         "is bfloat16; TensorRT has float32, float16",
     ),
     "mixed operands": (
@@ -397,11 +397,6 @@ REFUSED: dict[str, tuple[Params, Body, str]] = {
         lambda x, i: op.take(x, i, 0, mode="nan"),
         "mode is nan; expected fast, clip, wrap",
     ),
-    "indices that are wrapped along a symbol": (
-        {"x": (("n", 3), "float32"), "i": ((2,), "int64")},
-        lambda x, i: op.take(x, i, 0, mode="wrap"),
-        "mode is wrap along nx3; expected a fixed size",
-    ),
     "an index beyond the end": (
         tensor(4, 3),
         lambda x: op.take(x, ids(0, 4), 0),
@@ -501,6 +496,10 @@ ACCEPTED: dict[str, tuple[Params, Body]] = {
     ),
     "prelu": (IMAGE, lambda x: nn.prelu(x, const(4), 1)),
     "attention": (tensor("n", "m", "h", 8), lambda x: nn.attention(x, x, x)),
+    "bfloat16 transposed convolution": (
+        tensor(1, 4, 8, 8, dtype="bfloat16"),
+        lambda x: nn.conv2d_transpose(x, const(4, 4, 3, 3, dtype="bfloat16")),
+    ),
     "channels last": (
         tensor("n", "h", 8, 4),
         lambda x: nn.conv2d(x, const(3, 3, 4, 4), data_layout="NHWC", kernel_layout="HWIO"),
@@ -610,6 +609,11 @@ ACCEPTED: dict[str, tuple[Params, Body]] = {
         {"x": ((4, 3), "float32"), "i": ((2,), "int64")},
         lambda x, i: op.take(x, i, 0, mode="clip"),
     ),
+    "indices that are wrapped along a symbol": (
+        {"x": (("n", 3), "float32"), "i": ((2,), "int64")},
+        lambda x, i: op.take(x, i, 0, mode="wrap"),
+    ),
+    "an index from the end": (tensor("n", 3), lambda x: op.take(x, ids(-1), 0, mode="wrap")),
     "constant indices": (tensor(4, 3), lambda x: op.take(x, ids(0, 3), 0, mode="clip")),
     "gather_elements": (
         {"x": ((4, 3), "float32"), "i": ((4, 1), "int32")},

@@ -87,10 +87,12 @@ _DTYPES = _by_name(
     # Only inputs of a network may be uint8; nothing but a cast reads them.
     (_Dtypes((*_ANY, "uint8"), _ANY), "astype"),
     (_Dtypes(_ANY, _NUMBER), "cumsum"),
-    (_Dtypes(widens=True), "matmul nn.conv1d nn.conv2d nn.conv3d"),
     (
-        _Dtypes(("float32", "float16"), widens=True),
-        "nn.conv1d_transpose nn.conv2d_transpose nn.conv3d_transpose",
+        _Dtypes(widens=True),
+        (
+            "matmul nn.conv1d nn.conv2d nn.conv3d "
+            "nn.conv1d_transpose nn.conv2d_transpose nn.conv3d_transpose"
+        ),
     ),
     (_Dtypes(("float32", "float16")), "image.resize2d"),
     (_Dtypes(_QUANTIZED, ("int8",), other=_PARAMETERS), "quantize"),
