@@ -5,6 +5,7 @@ from __future__ import annotations
 from . import (
     cases_elementwise,
     cases_moving,
+    cases_parameters,
     cases_quantized,
     cases_reducing,
     cases_windows,
@@ -18,3 +19,4 @@ CASES: Cases = {
     **cases_moving.CASES,
     **cases_quantized.CASES,
 }
+CASES |= {name: {**CASES[name], **more} for name, more in cases_parameters.CASES.items()}
