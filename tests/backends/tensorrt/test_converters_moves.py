@@ -350,6 +350,10 @@ SLICES |= {
 }
 
 _TABLE = weights(6, 5)
+_MODES: dict[str, Callable[[torch.Tensor, int], torch.Tensor]] = {
+    "wrap": lambda at, size: at % size,
+    "clip": lambda at, size: at.clamp(0, size - 1),
+}
 GATHERS: Group = {
     "of truth": Case(
         lambda x, at: op.take(x, at, 0),
@@ -362,13 +366,24 @@ GATHERS: Group = {
         (i(low=0, high=6),),
     ),
     **{
-        f"{mode} {dtype}": Case(
+        f"{mode} {dtype}{' of a symbol' if size == 'h' else ''}": Case(
             lambda x, at, mode=mode: op.take(x, at, 1, mode=mode),
-            lambda x, at, of=of: x[:, of(at.long())],
-            (f("n", 4, 3), i("m", 5, low=-9, high=9, dtype=dtype)),
+            lambda x, at, of=of: x[:, of(at.long(), x.shape[1])],
+            (f("n", size, 3), i("m", 5, low=-20, high=20, dtype=dtype)),
         )
-        for mode, of in {"wrap": lambda at: at % 4, "clip": lambda at: at.clamp(0, 3)}.items()
+        for mode, of in _MODES.items()
         for dtype in ("int32", "int64")
+        for size in (4, "h")
+    },
+    **{
+        f"{mode} {known.tolist()}{' of a symbol' if size == 'h' else ''}": Case(
+            lambda x, mode=mode, known=known: op.take(x, const(known), 1, mode=mode),
+            lambda x, of=of, known=known: x[:, of(t(known), x.shape[1])],
+            (f("n", size, 3),),
+        )
+        for mode, of in _MODES.items()
+        for known in (np.array(9 if mode == "clip" else -1), np.array([[3, -2], [17, -9]]))
+        for size in (4, "h")
     },
     "a table, by one from behind": Case(
         lambda at: op.take(const(_TABLE), at, 0, mode="wrap"),

@@ -144,16 +144,14 @@ _INDEX_MODES = ("fast", "clip", "wrap")
 
 def _index_bounds(call: Call) -> str | None:
     """Beyond the tensor TensorRT gives 0: what Relax clips or wraps is calculated before."""
+    mode = getattr(call.attrs, "mode", "fast")
+    if mode not in _INDEX_MODES:
+        return f"{call.op.name}: mode is {mode}; expected {', '.join(_INDEX_MODES)}"
     sizes = shape(call.args[0])
     at = int(call.attrs.axis or 0) % len(sizes)
     size = static(sizes[at])
     indices = array_of(call.args[1])
-    mode = getattr(call.attrs, "mode", "fast")
-    if indices is None:
-        if mode not in _INDEX_MODES:
-            return f"{call.op.name}: mode is {mode}; expected {', '.join(_INDEX_MODES)}"
-        if mode != "fast" and size is None:
-            return f"{call.op.name}: mode is {mode} along {text(sizes)}; expected a fixed size"
+    if indices is None or mode != "fast":
         return None
     if indices.min() < 0 or (size is not None and indices.max() >= size):
         return (

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tvm_byoc_kit.backends.tensorrt.converters.lengths import calculated, length
 from tvm_byoc_kit.backends.tensorrt.converters.table import converter
 
 if TYPE_CHECKING:
+    from tvm_byoc_kit.backends.tensorrt.converters.lengths import Length
     from tvm_byoc_kit.backends.tensorrt.network import NetworkBuilder, Tensor
     from tvm_byoc_kit.graph import Op
 
@@ -28,23 +30,37 @@ def _gathered(
 
 @converter("relax.take")
 def taken(net: NetworkBuilder, op: Op, x: Data, indices: Data) -> Tensor:
-    """Slices along an axis; a vector needs none named. Constant indices are within the bounds."""
+    """Slices along an axis; a vector needs none named."""
+    x = net.tensor(x)
     axis = (op.attrs["axis"] or 0) % len(x.shape)
-    if op.attrs["mode"] != "fast" and not isinstance(indices, np.ndarray):
-        indices = _BOUNDED[op.attrs["mode"]](net, indices, x.shape[axis])
+    if op.attrs["mode"] != "fast":
+        indices = _BOUNDED[op.attrs["mode"]](net, indices, length(net, x, axis))
     return _gathered(net, x, indices, "DEFAULT", axis=axis)
 
 
-def _clipped(net: NetworkBuilder, indices: Tensor, size: int) -> Tensor:
-    least, most = (net.scalar(bound, indices) for bound in (0, size - 1))
-    return net.elementwise("MAX", net.elementwise("MIN", indices, most), least)
+def _clipped(net: NetworkBuilder, indices: Data, size: Length) -> Data:
+    if isinstance(indices, np.ndarray) and isinstance(size, int):
+        return np.asarray(indices.clip(0, size - 1))
+    indices = net.tensor(indices)
+    most = _like(net, calculated(net, "SUB", size, 1), indices)
+    return net.elementwise("MAX", net.elementwise("MIN", indices, most), net.scalar(0, indices))
 
 
-def _wrapped(net: NetworkBuilder, indices: Tensor, size: int) -> Tensor:
+def _wrapped(net: NetworkBuilder, indices: Data, size: Length) -> Data:
     """The rest of a division that rounds down, which is never negative."""
-    divisor = net.scalar(size, indices)
+    if isinstance(indices, np.ndarray) and isinstance(size, int):
+        return np.asarray(indices % size)  # of a scalar, too
+    indices = net.tensor(indices)
+    divisor = _like(net, size, indices)
     times = net.elementwise("FLOOR_DIV", indices, divisor)
     return net.elementwise("SUB", indices, net.elementwise("PROD", times, divisor))
+
+
+def _like(net: NetworkBuilder, size: Length, indices: Tensor) -> Tensor:
+    if isinstance(size, int):
+        return net.scalar(size, indices)
+    size = net.cast(size, indices.dtype)
+    return size if len(indices.shape) else net.squeeze(size, [0])
 
 
 _BOUNDED = {"clip": _clipped, "wrap": _wrapped}
