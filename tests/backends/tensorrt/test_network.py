@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import types
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -124,6 +126,15 @@ def test_an_input_of_a_dtype_that_tensorrt_lacks_is_named() -> None:
     x = Value("x", (2,), "float64")
     with pytest.raises(byoc.ModelError, match=r"x: float64\[2\]"):
         network(graph(relu(x), inputs=(x,)))
+
+
+def test_a_vendor_that_makes_no_networks_here_is_no_fault_of_the_model() -> None:
+    def refuse(_logger: Any) -> None:
+        raise TypeError("pybind11::init(): factory function returned nullptr")
+
+    other = dataclasses.replace(vendor(), module=types.SimpleNamespace(Builder=refuse))
+    with pytest.raises(byoc.BackendUnavailable, match=r"makes no builder: pybind11.*tensorrt-rtx"):
+        build_network(graph(relu()), other, TensorRTOptions())
 
 
 # --- inputs and outputs ---------------------------------------------------------------------------

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import ml_dtypes  # noqa: F401 - gives NumPy its bfloat16
 import numpy as np
 
-from tvm_byoc_kit.errors import ModelError
+from tvm_byoc_kit import remedies
+from tvm_byoc_kit.errors import BackendUnavailable, ModelError, reason
 from tvm_byoc_kit.graph import Shape, Value
 
 if TYPE_CHECKING:
@@ -107,6 +108,8 @@ def build_network(graph: Graph, vendor: Vendor, options: TensorRTOptions) -> Net
     ------
     ModelError
         Naming the op, its shapes and what the vendor says against it.
+    BackendUnavailable
+        When the vendor makes no networks here: TensorRT wants a GPU for that.
     """
     with vendor.messages() as log:
         return NetworkBuilder(graph, vendor, options, log).build()
@@ -137,7 +140,7 @@ class NetworkBuilder:
         self.options = options
         self._vendor = vendor
         self._log = log
-        self._builder = self.trt.Builder(vendor.logger)
+        self._builder = _make_builder(vendor, log)
         flag = getattr(self.trt.NetworkDefinitionCreationFlag, "STRONGLY_TYPED", None)
         # TensorRT 11 has no other kind of network, and may have no flag for it.
         self.network = self._builder.create_network(0 if flag is None else 1 << int(flag))
@@ -500,6 +503,19 @@ _OPERATORS: dict[type, str] = {
     ast.Mult: "PROD",
     ast.FloorDiv: "FLOOR_DIV",
 }
+
+
+def _make_builder(vendor: Vendor, log: Log) -> Any:
+    try:
+        return vendor.module.Builder(vendor.logger)
+    except (RuntimeError, TypeError) as error:  # of pybind11, for a factory that gives none
+        raise BackendUnavailable(
+            "tensorrt",
+            "codegen",
+            f"{vendor} makes no builder: {log.errors or reason(error)}",
+            "run it where there is a GPU and its driver, or without one use "
+            + remedies.kit_extra("tensorrt-rtx"),
+        ) from error
 
 
 def _narrowed(array: np.ndarray, name: str) -> np.ndarray:
