@@ -27,14 +27,14 @@ _OPERATORS: dict[int, str] = {
     1: (
         # IActivationLayer
         "nn.gelu nn.gelu_tanh nn.leakyrelu nn.selu nn.softplus "
-        # IUnaryLayer; rsqrt, square and isfinite take a second layer
+        # IUnaryLayer; rsqrt and isfinite take several, square is x * x
         "round sign rsqrt square tan sinh cosh asin acos asinh acosh atanh "
         "isnan isinf isfinite logical_not bitwise_not "
         # ICastLayer, ICumulativeLayer
         "astype cumsum "
         # IShuffleLayer and IConcatenationLayer
         "flatten stack nn.pixel_shuffle "
-        # ISliceLayer, in its modes FILL, CLAMP, REFLECT and WRAP, with steps of 0 and -1
+        # ISliceLayer, in its modes FILL, CLAMP, REFLECT and WRAP, or in steps of -1; repeat gathers
         "nn.pad tile repeat flip "
         # IPoolingLayer and IReduceLayer
         "nn.max_pool1d nn.avg_pool1d nn.adaptive_avg_pool1d nn.adaptive_avg_pool3d "

@@ -69,12 +69,12 @@ _BOUNDED = {"clip": _clipped, "wrap": _wrapped}
 @converter("relax.repeat")
 def repeated(net: NetworkBuilder, op: Op, x: Data) -> Tensor:
     """Each element a number of times, along an axis or of all elements in a row."""
-    axis = op.attrs["axis"]
+    dims, axis = op.operands[0].shape, op.attrs["axis"]  # type: ignore[union-attr]
     if axis is None:
-        x, axis = net.reshape(x, [math.prod(x.shape)]), 0
-    each = np.arange(x.shape[axis]).repeat(op.attrs["repeats"])
-    axis %= len(x.shape)
-    return _gathered(net, x, each, "DEFAULT", axis=axis)
+        dims, axis = (math.prod(dims),), 0
+        x = net.reshape(x, dims)
+    each = np.arange(dims[axis]).repeat(op.attrs["repeats"])
+    return _gathered(net, x, each, "DEFAULT", axis=axis % len(dims))
 
 
 @converter("relax.gather_elements")

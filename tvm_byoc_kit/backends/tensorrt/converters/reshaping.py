@@ -43,7 +43,7 @@ def unsqueezed(net: NetworkBuilder, op: Op, x: Tensor) -> Tensor:
 @converter("relax.squeeze")
 def squeezed(net: NetworkBuilder, op: Op, x: Tensor) -> Tensor:
     """Without axes of size 1; without all of them where none are named."""
-    axes, dims = op.attrs["axis"], tuple(x.shape)
+    axes, dims = op.attrs["axis"], op.operands[0].shape  # type: ignore[union-attr]
     if axes is None:
         axes = [axis for axis, size in enumerate(dims) if size == 1]
     return net.squeeze(x, sorted(axis % len(dims) for axis in axes))
@@ -67,8 +67,8 @@ def laid_out(net: NetworkBuilder, op: Op, x: Tensor) -> Tensor:
 def pixels_from_channels(net: NetworkBuilder, op: Op, x: Tensor) -> Tensor:
     """Channels ``c, i, j`` become rows ``h, i`` and columns ``w, j`` of channel ``c``."""
     factor = op.attrs["upscale_factor"]
-    *batch, channels, height, width = (length(net, x, axis) for axis in range(len(x.shape)))
-    fewer = channels // factor**2
+    *batch, _, height, width = (length(net, x, axis) for axis in range(len(x.shape)))
+    fewer = op.results[0].shape[-3]
     split = shuffled(net, x, (*batch, fewer, factor, factor, height, width))
     at = len(batch)
     order = (*range(at), at, at + 3, at + 1, at + 4, at + 2)
