@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import ml_dtypes
@@ -54,8 +53,68 @@ class Error:
     relative: float = 0.0
 
 
-class Subject:
-    """A module whose operators all went into one region for TensorRT.
+class Regions:
+    """A partitioned module, whose ``main`` only calls regions for TensorRT.
+
+    Parameters
+    ----------
+    mod : tvm.IRModule
+    """
+
+    def __init__(self, mod: tvm.IRModule) -> None:
+        self.mod = mod
+        self.graphs: dict[str, Graph] = {
+            name.name_hint: read_graph(function)
+            for name, function in mod.functions.items()
+            if isinstance(function, relax.Function)
+            and function.attrs
+            and "Codegen" in function.attrs
+        }
+
+    def networks(self, precision: str = "fp32") -> dict[str, Network]:
+        """New ones, by region."""
+        options = TensorRTOptions(precision=precision)
+        return {
+            name: build_network(graph, vendor(), options) for name, graph in self.graphs.items()
+        }
+
+    def outputs(
+        self, networks: Mapping[str, Network], arrays: Sequence[np.ndarray]
+    ) -> list[np.ndarray]:
+        """Those of ``main``, where a region gives what the oracle says."""
+        main = self.mod["main"]
+        env: dict[Any, Any] = dict(zip(main.params, arrays, strict=True))
+        for block in main.body.blocks:
+            for binding in block.bindings:
+                env[binding.var] = self._value(networks, binding.value, env)
+        found = self._value(networks, main.body.body, env)
+        return list(found) if isinstance(found, tuple) else [found]
+
+    def _value(self, networks: Mapping[str, Network], expr: Any, env: Mapping[Any, Any]) -> Any:
+        if isinstance(expr, relax.Tuple):
+            return tuple(self._value(networks, field, env) for field in expr.fields)
+        if isinstance(expr, relax.TupleGetItem):
+            return self._value(networks, expr.tuple_value, env)[expr.index]
+        if isinstance(expr, relax.Call):
+            name = expr.op.name_hint
+            return self._interpreted(networks[name], self.graphs[name], expr, env)
+        return env[expr]
+
+    @staticmethod
+    def _interpreted(network: Network, graph: Graph, call: Any, env: Mapping[Any, Any]) -> Any:
+        feeds = {binding.name: env[call.args[binding.argument]] for binding in network.inputs}
+        found = interpret(vendor().module, network.network, feeds)
+        sizes = symbol_sizes(graph, [env.get(arg) for arg in call.args])
+        for binding in network.outputs:
+            expected = tuple(evaluate(dim, sizes) for dim in binding.value.shape)
+            array = found[binding.name]
+            assert (array.shape, array.dtype.name) == (expected, binding.value.dtype)
+        outputs = tuple(found[binding.name] for binding in network.outputs)
+        return outputs if isinstance(call.ty, tvm.ir.TupleType) else outputs[0]
+
+
+class Subject(Regions):
+    """A module whose operators all went into one region, which is called once.
 
     Parameters
     ----------
@@ -65,16 +124,11 @@ class Subject:
     def __init__(self, parts: Any) -> None:
         left = [f"{entry.op}: {entry.reason}" for entry in parts.coverage.ops if not entry.region]
         assert left == []
-        self.mod: tvm.IRModule = parts.mod
-        functions = {
-            name.name_hint: function
-            for name, function in self.mod.functions.items()
-            if isinstance(function, relax.Function)
-            and function.attrs
-            and "Codegen" in function.attrs
-        }
-        assert len(functions) == 1, f"{len(functions)} regions"
-        ((self.region, self._function),) = functions.items()
+        super().__init__(parts.mod)
+        assert len(self.graphs) == 1, f"{len(self.graphs)} regions"
+        ((self.region, self.graph),) = self.graphs.items()
+        bindings = [b for block in self.mod["main"].body.blocks for b in block.bindings]
+        assert sum(isinstance(binding.value, relax.Call) for binding in bindings) == 1
 
     @classmethod
     def of_module(cls, mod: tvm.IRModule) -> Subject:
@@ -86,49 +140,13 @@ class Subject:
         """Prepared first, as a user's model is."""
         return cls(byoc.partition(model, "tensorrt"))
 
-    @cached_property
-    def graph(self) -> Graph:
-        """The region."""
-        return read_graph(self._function)
-
     def network(self, precision: str = "fp32") -> Network:
         """A new one."""
-        return build_network(self.graph, vendor(), TensorRTOptions(precision=precision))
+        return self.networks(precision)[self.region]
 
     def run(self, network: Network, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """The outputs of ``main``, of which the region's are what the oracle says."""
-        main = self.mod["main"]
-        env: dict[Any, Any] = dict(zip(main.params, arrays, strict=True))
-        called = 0
-        for block in main.body.blocks:
-            for binding in block.bindings:
-                if isinstance(binding.value, relax.Call):
-                    assert binding.value.op.name_hint == self.region
-                    called += 1
-                env[binding.var] = self._value(network, binding.value, env)
-        assert called == 1, f"the region is called {called} times"
-        found = self._value(network, main.body.body, env)
-        return list(found) if isinstance(found, tuple) else [found]
-
-    def _value(self, network: Network, expr: Any, env: Mapping[Any, Any]) -> Any:
-        if isinstance(expr, relax.Tuple):
-            return tuple(self._value(network, field, env) for field in expr.fields)
-        if isinstance(expr, relax.TupleGetItem):
-            return self._value(network, expr.tuple_value, env)[expr.index]
-        if isinstance(expr, relax.Call):
-            return self._interpreted(network, expr, env)
-        return env[expr]
-
-    def _interpreted(self, network: Network, call: Any, env: Mapping[Any, Any]) -> Any:
-        feeds = {binding.name: env[call.args[binding.argument]] for binding in network.inputs}
-        found = interpret(vendor().module, network.network, feeds)
-        sizes = symbol_sizes(self.graph, [env.get(arg) for arg in call.args])
-        for binding in network.outputs:
-            expected = tuple(evaluate(dim, sizes) for dim in binding.value.shape)
-            array = found[binding.name]
-            assert (array.shape, array.dtype.name) == (expected, binding.value.dtype)
-        outputs = tuple(found[binding.name] for binding in network.outputs)
-        return outputs if isinstance(call.ty, tvm.ir.TupleType) else outputs[0]
+        """The outputs of ``main``, with `network` for the region."""
+        return self.outputs({self.region: network}, arrays)
 
 
 def symbol_sizes(graph: Graph, arrays: Sequence[np.ndarray | None]) -> dict[str, int]:
