@@ -306,14 +306,18 @@ NAN = np.full((2, 3, 8, 8), np.nan, np.float32)
         ([], InputError, "the calibration data is empty"),
         (np.zeros((0, 3, 8, 8), np.float32), InputError, "the calibration data is empty"),
         (7, InputError, "calibration data is a int; expected an iterable of inputs"),
-        ([{"y": NAN}], InputError, "call 0 of the data: .*missing: x; unknown: y"),
+        ([{"y": NAN}], InputError, "call 0 of the calibration data: .*missing: x; unknown: y"),
         ({"y": NAN}, InputError, r"does not fit \(missing: x; unknown: y\); expected x: float32"),
-        ([NAN[:, :2]], InputError, "call 0 of the data: input 'x' has shape"),
+        ([NAN[:, :2]], InputError, "call 0 of the calibration data: input 'x' has shape"),
         ([NAN.astype(np.float64)], InputError, "input 'x' is float64, expected float32"),
         (NAN[0, 0], InputError, r"input 'x' has shape \(8, 8\), expected x: float32\[2, 3, 8, 8\]"),
         (NAN[:1], InputError, "has 1 along the first axis, and a call needs 2"),
         ("nowhere.npz", InputError, "nowhere.npz cannot be read as .npz"),
-        ([np.zeros_like(NAN), NAN], ModelError, "conv2d_0.data in call 1 of the data has .* NaN"),
+        (
+            [np.zeros_like(NAN), NAN],
+            ModelError,
+            "conv2d_0.data in call 1 of the calibration data has .* NaN",
+        ),
     ],
     ids=lambda value: None if isinstance(value, (type, str)) else "data",
 )
@@ -322,6 +326,21 @@ def test_data_that_does_not_fit_is_refused(
 ) -> None:
     with pytest.raises(error, match=message):
         byoc.calibrate(model, data)
+
+
+def test_held_out_data_is_checked_too(model: byoc.ImportedModel, batches: list[Array]) -> None:
+    with pytest.raises(InputError, match="the held-out data is empty"):
+        byoc.calibrate(model, batches, held_out=[])
+
+
+def test_another_backend_may_run_the_data(model: byoc.ImportedModel, batches: list[Array]) -> None:
+    host, npu = (
+        byoc.calibrate(model, batches, backend=backend).calibration
+        for backend in ("llvm", "example_npu")
+    )
+    scales = [[item.scale for item in report.ranges] for report in (host, npu)]
+    np.testing.assert_allclose(*scales, rtol=1e-5)
+    assert host.after[0].cosine == pytest.approx(npu.after[0].cosine, abs=1e-4)
 
 
 def test_arrays_for_different_numbers_of_calls_are_refused(make_module: Any) -> None:

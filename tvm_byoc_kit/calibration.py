@@ -244,7 +244,9 @@ def calibrate(
         unprepared=None,
     )
     comparison = _Comparison(prepared, compile_model(quantized, backend, prepare=False), metric)
-    for inputs, outputs in observer.kept if held_out is None else observer.run(held_out):
+    for inputs, outputs in (
+        observer.kept if held_out is None else observer.run(held_out, "held-out")
+    ):
         comparison.add(inputs, outputs)
     report = CalibrationReport(
         method=method if method != "percentile" else f"percentile {percentile:g}",
@@ -309,8 +311,8 @@ class _Observer:
         self.calls = 0
         self.kept: list[tuple[Arrays, Arrays]] = []
 
-    def run(self, data: Any, seen: Mapping[str, RangeCollector] | None = None) -> _Runs:
-        """Inputs and outputs of one call after the other.
+    def run(self, data: Any, what: str, seen: Mapping[str, RangeCollector] | None = None) -> _Runs:
+        """Inputs and outputs of one call after the other; `what` the data is, for messages.
 
         Raises
         ------
@@ -324,22 +326,22 @@ class _Observer:
             try:
                 results = self._exe.run(inputs)
             except InputError as error:
-                raise InputError(f"call {number} of the data: {error}") from error
+                raise InputError(f"call {number} of the {what} data: {error}") from error
             for shown, name in self._names.items():
                 values = results.pop(shown)
                 if seen is not None:
-                    _collect(seen[name], values, f"{name} in call {number} of the data")
+                    _collect(seen[name], values, f"{name} in call {number} of the {what} data")
             yield dict(inputs), results
         if number < 0:
             raise InputError(
-                "the calibration data is empty, or used up already, as a generator is; give at "
-                "least one set of inputs"
+                f"the {what} data is empty, or used up already, as a generator is; give at least "
+                "one set of inputs"
             )
 
     def collect(self, data: Any, keep: int) -> dict[str, RangeCollector]:
         """Run all of `data`; the first `keep` calls are kept."""
         seen = {name: RangeCollector() for name in self._names.values()}
-        for inputs, outputs in self.run(data, seen):
+        for inputs, outputs in self.run(data, "calibration", seen):
             self.calls += 1
             if len(self.kept) < keep:
                 copies = {name: np.array(value) for name, value in inputs.items()}

@@ -2,8 +2,8 @@
 
 A `RangeCollector` keeps the extremes and a histogram of magnitudes, of one size however much it is
 shown. The three thresholds: the largest magnitude; a percentile of the magnitudes; and the
-threshold that loses the least information, by S. Migacz, "8-bit Inference with TensorRT", GTC 2017,
-pages 19 to 25 (https://on-demand.gputechconf.com/gtc/2017/presentation/s7310-8-bit-inference-with-tensorrt.pdf).
+threshold that loses the least information, by S. Migacz, "8-bit Inference with TensorRT", GTC 2017
+(https://on-demand.gputechconf.com/gtc/2017/presentation/s7310-8-bit-inference-with-tensorrt.pdf).
 """
 
 from __future__ import annotations
