@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -517,6 +518,27 @@ def test_the_doctor_tells_what_builds_engines(command: Command) -> None:
     if not byoc.probe("cuda-driver"):
         assert not steps["runtime"]["ok"]
         assert "driver" in steps["runtime"]["detail"]
+
+
+def test_ctrl_c_is_no_traceback_wherever_it_comes(
+    command: Command, onnx_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        try:
+            signal.raise_signal(signal.SIGINT)
+        except KeyboardInterrupt:
+            raise RuntimeError from None  # what TVM makes of one in a function that it called
+
+    before = signal.getsignal(signal.SIGINT)
+    monkeypatch.setattr(partitioning, "partition", interrupted)
+    monkeypatch.setattr(byoc, "partition", interrupted, raising=False)
+    try:
+        done = command("compile", onnx_path, "-o", tmp_path / "model.so")
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert done.code == 130
+    assert "Traceback" not in done.err
+    assert not (tmp_path / "model.so").exists()
 
 
 # Errors

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import sys
 import tempfile
+import threading
 import zipfile
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -20,6 +22,7 @@ from tvm_byoc_kit.terminal import make_console, progress, quiet_native_log
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from types import FrameType
 
     import numpy as np
     from rich.console import Console
@@ -89,6 +92,7 @@ Seed = Annotated[int, typer.Option(min=0, help="Of the random inputs.")]
 
 def app() -> None:
     """Entry point: an error of the kit is one line on stderr and exit code 1, no traceback."""
+    interrupts = _note_interrupts()
     try:
         cli()
     except ByocError as error:
@@ -96,6 +100,27 @@ def app() -> None:
     except OSError as error:  # the terminal, pipe or file that the output goes to
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is still buffered has nowhere to go
         _fail(f"cannot write the output: {error}")
+    except Exception:
+        # TVM hands an interrupt of a function that it called on as an error of its own.
+        if interrupts:
+            sys.exit(_INTERRUPTED)
+        raise
+
+
+_INTERRUPTED = 130  # as shells have it: 128 and the signal's number
+
+
+def _note_interrupts() -> list[int]:
+    """A list that has every Ctrl-C from now on; what one does stays as it is."""
+    interrupts: list[int] = []
+
+    def note(number: int, frame: FrameType | None) -> None:
+        interrupts.append(number)
+        signal.default_int_handler(number, frame)
+
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, note)
+    return interrupts
 
 
 def _fail(message: str) -> NoReturn:
