@@ -21,6 +21,7 @@ from tvm_byoc_kit.backends.tensorrt.engine_cache import (
     default_directory,
     make_key,
 )
+from tvm_byoc_kit.backends.tensorrt.graph_bytes import pack_graph
 from tvm_byoc_kit.backends.tensorrt.options import TensorRTOptions
 from tvm_byoc_kit.backends.tensorrt.payload import Header, pack
 
@@ -90,15 +91,26 @@ def test_the_key_has_all_that_an_engine_is_made_of() -> None:
     assert len(set(others)) == len(others)
 
 
-def test_the_same_region_has_the_same_key_in_another_process() -> None:
-    code = (
-        "import sys; sys.path.insert(0, sys.argv[1])\n"
-        "from tensorrt import test_engine_cache\n"
-        "print(test_engine_cache.key())"
-    )
-    command = [sys.executable, "-c", code, str(Path(__file__).parents[1])]
-    run = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert run.stdout.strip() == key()
+def test_the_same_region_has_the_same_key_in_another_process(tmp_path: Path) -> None:
+    (tmp_path / "region").write_bytes(pack_graph(graph_of(dense())))
+    code = """
+import sys
+from pathlib import Path
+from tvm_byoc_kit.backends.tensorrt.engine_cache import make_key
+from tvm_byoc_kit.backends.tensorrt.graph_bytes import unpack_graph
+from tvm_byoc_kit.backends.tensorrt.options import TensorRTOptions
+from tvm_byoc_kit.backends.tensorrt.vendor import find_vendor
+graph = unpack_graph(Path(sys.argv[1]).read_bytes())
+ranges = ({"n": (1, 8, 32)},)
+print(make_key(graph, find_vendor("tensorrt_rtx"), TensorRTOptions(), (89,), ranges))
+"""
+    command = [sys.executable, "-c", code, str(tmp_path / "region")]
+    keys = {
+        subprocess.run(command, capture_output=True, text=True, check=True).stdout for _ in range(2)
+    }
+    assert len(keys) == 1
+    (found,) = keys
+    assert len(found.strip()) == 64
 
 
 def test_what_was_put_is_found_again(tmp_path: Path) -> None:
@@ -126,9 +138,18 @@ def test_a_damaged_entry_is_a_miss_with_a_warning_and_is_written_over(
     path.write_bytes(damage(path.read_bytes()))
     with pytest.warns(RuntimeWarning, match=r"cannot be used .*; it is built again"):
         assert cache.get("a") is None
-    assert cache.entries()[0].vendor == "unreadable"
     cache.put("a", engine())
     assert cache.get("a") == engine()
+
+
+@pytest.mark.parametrize("size", [0, 5, 40, 100, -1])
+def test_what_is_cut_off_is_listed_as_unreadable(tmp_path: Path, size: int) -> None:
+    cache = EngineCache(tmp_path)
+    cache.put("a", engine())
+    (path,) = tmp_path.iterdir()
+    path.write_bytes(path.read_bytes()[:size])
+    (entry,) = cache.entries()
+    assert (entry.vendor, entry.bytes) == ("unreadable", path.stat().st_size)
 
 
 def test_a_foreign_file_is_a_miss_with_a_warning(tmp_path: Path) -> None:

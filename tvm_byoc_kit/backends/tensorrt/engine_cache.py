@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from tvm_byoc_kit.backends.tensorrt.atomic_file import TEMPORARY, write_whole
 from tvm_byoc_kit.backends.tensorrt.graph_bytes import digest
-from tvm_byoc_kit.backends.tensorrt.payload import FORMAT, unpack
+from tvm_byoc_kit.backends.tensorrt.payload import FORMAT, read_header, unpack
 from tvm_byoc_kit.errors import ArtifactError
 
 if TYPE_CHECKING:
@@ -277,7 +277,7 @@ def _entry(path: Path) -> Entry | None:
     """What a file is; None when it is gone."""
     try:
         stat = path.stat()
-        header: Any = unpack(path.read_bytes())[0]
+        header: Any = read_header(path)
         vendor = f"{header.vendor} {header.release}"
         capabilities, region = header.capabilities, header.region
     except FileNotFoundError:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import threading
 import weakref
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tvm_byoc_kit.availability import probe
 from tvm_byoc_kit.backends.tensorrt.payload import check_plan, unpack
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Executor", "Gpu", "admit", "runtime"]
 
+_Parts: TypeAlias = "tuple[Header, memoryview, memoryview]"  # of a payload: with plan and graph
 _CUDA = 2  # kDLCUDA
 _ALIGNMENT = 256  # of the addresses that TensorRT takes
 
@@ -47,17 +48,18 @@ def admit(payload: bytes) -> None:
     ArtifactError
         When it is damaged, or holds an engine for another GPU or release.
     """
-    header, plan, _ = unpack(payload)
+    _admitted(payload)
+
+
+def _admitted(payload: bytes) -> _Parts:
+    parts = header, plan, _ = unpack(payload)
     vendor = find_vendor(header.vendor or None)
-    _check_device()
-    if plan:
-        check_plan(header, vendor.name, vendor.release, Gpu(0).capability)
-
-
-def _check_device() -> None:
     status = probe("device:cuda")
     if not status:
         raise BackendUnavailable("tensorrt", "device", status.detail, status.remedy)
+    if plan:
+        check_plan(header, vendor.name, vendor.release, Gpu(0).capability)
+    return parts
 
 
 class Gpu:
@@ -122,8 +124,7 @@ class Executor:
     """
 
     def __init__(self, payload: bytes) -> None:
-        admit(payload)
-        self._payload = payload
+        self._parts = _admitted(payload)
         self._lock = threading.Lock()
         self._engines: dict[int, _Loaded] = {}
         self._local = threading.local()
@@ -139,7 +140,7 @@ class Executor:
     def _load(self, index: int) -> _Loaded:
         with self._lock:
             if index not in self._engines:
-                self._engines[index] = _load(self._payload, Gpu(index))
+                self._engines[index] = _load(self._parts, Gpu(index))
             return self._engines[index]
 
 
@@ -180,30 +181,31 @@ _ENGINES: weakref.WeakValueDictionary[tuple[str, int], _Loaded] = weakref.WeakVa
 _LOADING = threading.Lock()
 
 
-def _load(payload: bytes, gpu: Gpu) -> _Loaded:
-    header, plan, graph = unpack(payload)
+def _load(parts: _Parts, gpu: Gpu) -> _Loaded:
+    header, plan, graph = parts
     with _LOADING:
         loaded = _ENGINES.get((header.sha256, gpu.index))
         if loaded is None:
             gpu.activate()
             if not plan:
-                payload = _built_here(header, graph, gpu)
-            loaded = _ENGINES[header.sha256, gpu.index] = _deserialized(payload, gpu)
+                parts = _built_here(header, graph, gpu)
+            loaded = _ENGINES[header.sha256, gpu.index] = _deserialized(parts, gpu)
         return loaded
 
 
-def _built_here(header: Header, graph: memoryview, gpu: Gpu) -> bytes:
-    """The payload with an engine for this GPU."""
+def _built_here(header: Header, graph: memoryview, gpu: Gpu) -> _Parts:
+    """A payload with an engine for this GPU, taken apart."""
     from tvm_byoc_kit.backends.tensorrt.codegen import engine_payload
     from tvm_byoc_kit.backends.tensorrt.graph_bytes import unpack_graph
     from tvm_byoc_kit.backends.tensorrt.options import TensorRTOptions
 
     options = replace(TensorRTOptions(**header.options), compute_capabilities=(gpu.capability,))
-    return engine_payload(unpack_graph(graph), find_vendor(header.vendor or None), options)
+    vendor = find_vendor(header.vendor or None)
+    return unpack(engine_payload(unpack_graph(graph), vendor, options))
 
 
-def _deserialized(payload: bytes, gpu: Gpu) -> _Loaded:
-    header, plan, graph = unpack(payload)
+def _deserialized(parts: _Parts, gpu: Gpu) -> _Loaded:
+    header, plan, graph = parts
     vendor = find_vendor(header.vendor)
     check_plan(header, vendor.name, vendor.release, gpu.capability)
     with vendor.messages() as log:

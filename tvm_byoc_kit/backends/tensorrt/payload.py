@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import struct
 from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any
@@ -26,9 +27,12 @@ from typing import TYPE_CHECKING, Any
 from tvm_byoc_kit.errors import ArtifactError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
     from tvm_byoc_kit.backends.tensorrt.profiles import Ranges
 
-__all__ = ["FORMAT", "Header", "Port", "check_plan", "pack", "unpack"]
+__all__ = ["FORMAT", "Header", "Port", "check_plan", "pack", "read_header", "unpack"]
 
 FORMAT = 1
 _MAGIC = b"TENSORRT"
@@ -130,18 +134,40 @@ def unpack(payload: bytes | memoryview) -> tuple[Header, memoryview, memoryview]
         For bytes that `pack` did not make, or that were changed since.
     """
     view = memoryview(payload)
-    magic, length = _FIXED.unpack_from(view) if len(view) >= _FIXED.size else (b"", 0)
-    end = _FIXED.size + length
-    if magic != _MAGIC or len(view) < end:
-        raise _damaged("it does not start like one")
-    header = _header(bytes(view[_FIXED.size : end]))
-    start = end + -end % _ALIGNMENT
-    if len(view) != start + header.plan_bytes + header.graph_bytes:
-        raise _damaged("it is cut off")
+    fixed, rest = view[: _FIXED.size], view[_FIXED.size :]
+    header, start = _read_start(bytes(fixed), lambda length: bytes(rest[:length]), len(view))
     plan, graph = view[start : start + header.plan_bytes], view[start + header.plan_bytes :]
     if _sha256(plan, graph) != header.sha256:
         raise _damaged("its checksum does not match")
     return header, plan, graph
+
+
+def read_header(path: Path) -> Header:
+    """The header of a payload in a file, whose plan is not read.
+
+    Raises
+    ------
+    ArtifactError
+        For a file that does not start like a payload, or has another size than it says.
+    OSError
+        When it cannot be read.
+    """
+    with path.open("rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        return _read_start(file.read(_FIXED.size), file.read, size)[0]
+
+
+def _read_start(fixed: bytes, read: Callable[[int], bytes], size: int) -> tuple[Header, int]:
+    """The header, and where the plan begins, out of a payload of that size."""
+    magic, length = _FIXED.unpack(fixed) if len(fixed) == _FIXED.size else (b"", 0)
+    end = _FIXED.size + length
+    if magic != _MAGIC or size < end:
+        raise _damaged("it does not start like one")
+    header = _header(read(length))
+    start = end + -end % _ALIGNMENT
+    if size != start + header.plan_bytes + header.graph_bytes:
+        raise _damaged("it is cut off")
+    return header, start
 
 
 def check_plan(header: Header, vendor: str, release: str, capability: int) -> None:
