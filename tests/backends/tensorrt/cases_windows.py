@@ -229,7 +229,6 @@ def resized(x: Input, size: tuple[int, int], **attributes: Any) -> Case:
         lambda x: op.image.resize2d(x, size, **attributes),
         reference,
         (x,),
-        ("fp32", "fp16"),
     )
 
 

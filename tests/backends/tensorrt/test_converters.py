@@ -32,6 +32,15 @@ def test_the_network_computes_what_pytorch_does(case: Case, precision: str) -> N
     case.check(precision)
 
 
+FIRST = {name: next(iter(group.values())) for name, group in CASES.items()}
+NARROW = {f"{n}, {p}": (c, p) for n, c in FIRST.items() for p in c.precisions if p != "fp32"}
+
+
 @pytest.mark.parametrize("case", EACH.values(), ids=EACH)
 def test_an_engine_is_built(case: Case) -> None:
     case.engine("fp32")
+
+
+@pytest.mark.parametrize(("case", "precision"), NARROW.values(), ids=NARROW)
+def test_a_narrow_engine_is_built(case: Case, precision: str) -> None:
+    case.engine(precision)

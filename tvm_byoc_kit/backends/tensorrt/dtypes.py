@@ -15,7 +15,7 @@ from tvm_byoc_kit.backends.operands import named_tensors
 if TYPE_CHECKING:
     from tvm.relax import Call
 
-__all__ = ["mixed_dtypes", "refused_dtype"]
+__all__ = ["mixed_dtypes", "operand_dtypes", "refused_dtype"]
 
 _FLOAT = ("float32", "float16", "bfloat16")
 _INTEGER = ("int32", "int64")
@@ -98,6 +98,11 @@ _DTYPES = _by_name(
     (_Dtypes(_QUANTIZED, ("int8",), other=_PARAMETERS), "quantize"),
     (_Dtypes(("int8",), _QUANTIZED, other=_PARAMETERS), "dequantize"),
 )
+
+
+def operand_dtypes(name: str) -> tuple[str, ...]:
+    """What the data of an operator, such as ``relax.add``, may be."""
+    return _DTYPES.get(name, _DEFAULT).operands
 
 
 def refused_dtype(call: Call) -> str | None:
