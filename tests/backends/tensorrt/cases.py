@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from . import (
     cases_elementwise,
+    cases_layouts,
     cases_moving,
     cases_parameters,
     cases_quantized,
@@ -19,4 +20,5 @@ CASES: Cases = {
     **cases_moving.CASES,
     **cases_quantized.CASES,
 }
-CASES |= {name: {**CASES[name], **more} for name, more in cases_parameters.CASES.items()}
+for _more in (cases_layouts.CASES, cases_parameters.CASES):
+    CASES |= {name: {**CASES[name], **group} for name, group in _more.items()}

@@ -22,6 +22,11 @@ def _sizes(x: Any) -> list[Any]:
 
 _SHAPES: Cases = {
     "reshape": {
+        "two that move": Case(
+            lambda x: op.reshape(x, (2, _sizes(x)[1], _sizes(x)[0], 3)),
+            lambda x: x.reshape(2, x.shape[1], x.shape[0], 3),
+            (f("n", "m", 6),),
+        ),
         "fixed": Case(
             lambda x: op.reshape(x, (3, 4, 2)), lambda x: x.reshape(3, 4, 2), (f(2, 3, 4),)
         ),
@@ -48,12 +53,16 @@ _SHAPES: Cases = {
         "truth": Case(lambda x: op.reshape(x, (6, 4)), lambda x: x.reshape(6, 4), (b(2, 3, 4),)),
     },
     "flatten": {
+        "two symbols": Case(op.flatten, torch.flatten, (f("n", "m", 4),)),
         "everything": Case(op.flatten, torch.flatten, (f("n", 3, 4),)),
     },
     "nn.batch_flatten": {
         "dynamic": Case(nn.batch_flatten, lambda x: x.flatten(1), (f("n", 3, 4, 2),)),
     },
     "expand_dims": {
+        "two that move": Case(
+            lambda x: op.expand_dims(x, [0, 2]), lambda x: x[None, :, None], (f("n", "m", 4),)
+        ),
         "several": Case(
             lambda x: op.expand_dims(x, [0, -1, 2]),
             lambda x: x[None, :, None, :, None],
@@ -97,6 +106,11 @@ _SHAPES: Cases = {
         ),
     },
     "nn.pixel_shuffle": {
+        "symbols": Case(
+            lambda x: nn.pixel_shuffle(x, 2),
+            lambda x: functional.pixel_shuffle(x, 2),
+            (f("n", 8, "h", "w"),),
+        ),
         "three": Case(
             lambda x: nn.pixel_shuffle(x, 3),
             lambda x: functional.pixel_shuffle(x, 3),
@@ -126,6 +140,8 @@ def sliced(x: Any, axes: list[int], begin: list[int], end: list[int], strides: A
 
 _SLICES: Cases = {
     "strided_slice": {
+        "a symbol": sliced(f("h", "w", 3), [0, 1], [1, 2], [-1, 5], [2, 1]),
+        "a symbol from the end": sliced(f("h", 3), [0], [-6], [100], [3]),
         "steps": sliced(f("n", 7, 9), [1, 2], [1, 0], [7, 9], [2, 3]),
         "without steps": sliced(f("n", 7, 9), [2, 1], [3, 1], [8, 4]),
         "from the end": sliced(f("n", 7, 9), [-1, 1], [-5, -6], [-1, 6], [1, 2]),
@@ -143,10 +159,16 @@ _SLICES: Cases = {
         "a rest": Case(lambda x: op.split(x, 3, 0), lambda x: torch.split(x, 3, 0), (f(7, 4),)),
     },
     "flip": {
+        "a symbol": Case(lambda x: op.flip(x, 0), lambda x: x.flip(0), (f("h", 4),)),
         "axis": Case(lambda x: op.flip(x, 1), lambda x: x.flip(1), (f("n", 5, 4),)),
         "last axis": Case(lambda x: op.flip(x, -1), lambda x: x.flip(2), (f("n", 5, 4),)),
     },
     "broadcast_to": {
+        "beside a symbol": Case(
+            lambda x: op.broadcast_to(x, (2, _sizes(x)[0], 3)),
+            lambda x: x.expand(2, x.shape[0], 3),
+            (f("n", 1),),
+        ),
         "stretched": Case(
             lambda x: op.broadcast_to(x, (2, 3, 4, 5)),
             lambda x: x.expand(2, 3, 4, 5),
@@ -155,6 +177,7 @@ _SLICES: Cases = {
         "truth": Case(lambda x: op.broadcast_to(x, (3, 5)), lambda x: x.expand(3, 5), (b(3, 1),)),
     },
     "tile": {
+        "a symbol": Case(lambda x: op.tile(x, (2, 3)), lambda x: x.tile(2, 3), (f("n", 4),)),
         "several": Case(
             lambda x: op.tile(x, (1, 2, 3)), lambda x: x.tile(1, 2, 3), (f("n", 3, 4),)
         ),
@@ -164,6 +187,7 @@ _SLICES: Cases = {
         "fewer repeats": Case(lambda x: op.tile(x, (2,)), lambda x: x.tile(2), (f("n", 3, 4),)),
     },
     "repeat": {
+        "everything": Case(lambda x: op.repeat(x, 3), lambda x: x.repeat_interleave(3), (f(3, 4),)),
         "axis": Case(
             lambda x: op.repeat(x, 3, 1), lambda x: x.repeat_interleave(3, 1), (f("n", 3, 4),)
         ),
@@ -172,6 +196,16 @@ _SLICES: Cases = {
         ),
     },
     "nn.pad": {
+        "a symbol": Case(
+            lambda x: nn.pad(x, (1, 2, 0, 3), "constant", -1.5),
+            lambda x: functional.pad(x, (0, 3, 1, 2), value=-1.5),
+            (f("n", "m"),),
+        ),
+        "a symbol, replicated": Case(
+            lambda x: nn.pad(x, (0, 0, 0, 0, 1, 2), "replicate"),
+            lambda x: functional.pad(x, (1, 2), "replicate"),
+            (f("n", 3, "m"),),
+        ),
         "a value": Case(
             lambda x: nn.pad(x, (0, 0, 1, 2, 3, 0), "constant", 2.5),
             lambda x: functional.pad(x, (3, 0, 1, 2), value=2.5),
@@ -226,6 +260,11 @@ _JOINS: Cases = {
         ),
     },
     "stack": {
+        "two symbols": Case(
+            lambda a, b: op.stack([a, b], 1),
+            lambda a, b: torch.stack([a, b], 1),
+            (f("n", "m"), f("n", "m")),
+        ),
         "first": Case(
             lambda a, b: op.stack([a, b], 0),
             lambda a, b: torch.stack([a, b]),
@@ -259,6 +298,16 @@ def _elements(axis: int) -> Any:
 
 _GATHERS: Cases = {
     "take": {
+        "clipped": Case(
+            lambda x, at: op.take(x, at, 1, "clip"),
+            lambda x, at: x[:, at.long().clamp(0, 3)],
+            (f("n", 4, 5), i(2, 9)),
+        ),
+        "wrapped": Case(
+            lambda x, at: op.take(x, at, 0, "wrap"),
+            lambda x, at: x[at.long() % x.shape[0]],
+            (f("m", 5), i("n", 9)),
+        ),
         "an axis": Case(
             lambda x: op.take(x, const(IDS), 1), lambda x: x[:, t(IDS)], (f("n", 4, 5),)
         ),

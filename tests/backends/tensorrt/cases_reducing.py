@@ -145,6 +145,15 @@ _NORMS: Cases = {
         ),
     },
     "nn.batch_norm": {
+        "inputs": Case(
+            lambda x, *given: relax.TupleGetItem(
+                nn.batch_norm(x, *given, 1, epsilon=0.2, training=False), 0
+            ),
+            lambda x, gain, bias, mean, variance: functional.batch_norm(
+                x, mean, variance, gain, bias, eps=0.2
+            ),
+            (f("n", 4, 5), f(4), f(4), f(4), f(4, low=0.5)),
+        ),
         "channels": Case(_batch_norm(1, epsilon=0.1), _normalized(1, 0.1), (f("n", 4, "h", "w"),)),
         "last axis": Case(_batch_norm(2, epsilon=0.3), _normalized(2, 0.3), (f("n", 4, 4),)),
         "without scale": Case(
@@ -179,6 +188,15 @@ _NORMS: Cases = {
         ),
     },
     "nn.instance_norm": {
+        "channels last": Case(
+            lambda x: nn.instance_norm(x, *map(const, CHANNELS[:2]), 2, [1], 0.2),
+            lambda x: (
+                functional.instance_norm(
+                    x.mT, weight=t(CHANNELS[0]), bias=t(CHANNELS[1]), eps=0.2
+                ).mT
+            ),
+            (f("n", 6, 4),),
+        ),
         "planes": Case(
             lambda x: nn.instance_norm(x, *map(const, CHANNELS[:2]), 1, [2, 3], 0.1),
             lambda x: functional.instance_norm(
@@ -198,6 +216,7 @@ _NORMS: Cases = {
 
 _SUMS: Cases = {
     "cumsum": {
+        "everything": Case(op.cumsum, lambda x: x.flatten().cumsum(0), (f("n", 3),)),
         "axis": Case(lambda x: op.cumsum(x, 1), lambda x: x.cumsum(1), (f("n", 5, 3),)),
         "without the element": Case(
             lambda x: op.cumsum(x, -1, exclusive=True), lambda x: x.cumsum(2) - x, (f("n", 2, 5),)
@@ -261,6 +280,12 @@ def _scaled(relay: Any, scale: float | None) -> Any:
 
 _ATTENTION: Cases = {
     "nn.attention": {
+        "symbolic heads": Case(
+            _scaled(nn.attention, 0.4),
+            _attention(0.4),
+            (f("n", 4, "m", 8), f("n", 6, "m", 8), f("n", 6, "m", 5)),
+            within=_LOOSE,
+        ),
         "scale of its own": Case(
             _scaled(nn.attention, 0.7),
             _attention(0.7),

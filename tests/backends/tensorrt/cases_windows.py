@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from tvm import relax
 
-from . import cases_layouts
 from .case import Case, Cases, Input, const, f, t, weights
 from .references import convolution, onnx_node, pool, transposed
 
@@ -267,4 +266,3 @@ def _resizes() -> Cases:
 
 
 CASES: Cases = {**_CONVOLUTIONS, **_pools(), **_resizes()}
-CASES |= {name: {**CASES[name], **more} for name, more in cases_layouts.CASES.items()}

@@ -186,7 +186,9 @@ def _half_away(net: Any, _call: Any, x: Any) -> Any:
 
 def _tile_for_repeat(net: Any, call: Any, x: Any) -> Any:
     """Elements 0 1 2 0 1 2 for 0 0 1 1 2 2."""
-    axis = call.attrs["axis"] % len(x.shape)
+    if call.attrs["axis"] is None:
+        x = net.reshape(x, [-1])
+    axis = (call.attrs["axis"] or 0) % len(x.shape)
     index = np.tile(np.arange(x.shape[axis]), call.attrs["repeats"])
     made = net.network.add_gather_v2(x, net.tensor(index), trt.GatherMode.DEFAULT)
     made.axis = axis
