@@ -27,6 +27,19 @@ def dense(batch: int | str = "n", scale: float = 1.0) -> tvm.IRModule:
     return builder.finalize()
 
 
+def flattened() -> tvm.IRModule:
+    """``x[n, m, 3] -> softmax(reshape(x, (n * m, 3)))``; the region is given the shape too."""
+    builder = relax.BlockBuilder()
+    n, m = (tvm.tirx.Var(name, "int64") for name in "nm")
+    x = relax.Var("x", relax.TensorType([n, m, 3], "float32"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            rows = builder.emit(relax.op.reshape(x, (n * m, 3)))
+            result = builder.emit_output(relax.op.nn.softmax(rows))
+        builder.emit_func_output(result)
+    return builder.finalize()
+
+
 def dense_reference(x: np.ndarray) -> np.ndarray:
     """The same in NumPy."""
     return np.maximum(x @ WEIGHTS, 0)

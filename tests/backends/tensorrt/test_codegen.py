@@ -253,6 +253,30 @@ def test_a_gpu_as_target_is_allowed() -> None:
 
 
 @needs_core
+def test_a_profile_of_the_models_input_holds_for_every_region(make_module: Any) -> None:
+    def body(x: Any) -> Any:
+        wide = relax.op.astype(relax.op.nn.relu(x), "float64")  # not TensorRT's
+        return relax.op.tanh(relax.op.astype(wide, "float32"))
+
+    mod = make_module({"x": (("n", "m", 4), "float32")}, body)
+    shapes = ((1, 2, 4), (2, 8, 4), (4, 16, 4))
+    exe = byoc.compile(mod, "tensorrt", options={"profiles": {"x": shapes}})
+    headers = [unpack(payload)[0] for payload in _payloads(exe.module)]
+    assert len(headers) == 2
+    for header in headers:
+        assert header.profiles == ({"n": (1, 2, 4), "m": (2, 8, 16)},)
+
+
+def _payloads(module: Any) -> list[bytes]:
+    found = []
+    for imported in module.imports:
+        if imported.kind == "byoc_payload":
+            found.append(imported.get_function("get_payload")())
+        found += _payloads(imported)
+    return found
+
+
+@needs_core
 def test_a_model_of_which_nothing_is_offloaded_needs_no_profile(make_module: Any) -> None:
     mod = make_module({"x": (("n", 4), "float64")}, lambda x: relax.op.add(x, x))
     assert byoc.compile(mod, "tensorrt").manifest.loaders == ()

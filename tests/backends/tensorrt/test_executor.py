@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tvm_ffi
 
 import tvm_byoc_kit as byoc
 from tvm_byoc_kit import runtime as runtime_module
@@ -26,9 +27,10 @@ from tvm_byoc_kit.backends.tensorrt.executor import Executor
 from tvm_byoc_kit.backends.tensorrt.payload import pack, unpack
 from tvm_byoc_kit.backends.tensorrt.vendor import Vendor, find_vendor
 from tvm_byoc_kit.errors import ArtifactError, BackendUnavailable, ModelError
+from tvm_byoc_kit.graph import evaluate
 from tvm_byoc_kit.status import Status
 
-from .small_regions import dense, dense_reference, graph_of, rtx
+from .small_regions import dense, dense_reference, flattened, graph_of, rtx
 
 OPTIONS: dict[str, Any] = {
     "profiles": [{"n": (1, 1, 4)}, {"n": (2, 8, 32)}],
@@ -74,6 +76,8 @@ class Machine:
     engines: int = 0
     function: Callable[[np.ndarray], np.ndarray] = dense_reference
     refuses: str = ""
+    shape: Callable[[tuple[int, ...]], tuple[int, ...]] = lambda x: (x[0], 3)
+    ranges: Sequence[dict[str, tuple[int, int, int]]] = tuple(OPTIONS["profiles"])
 
     def tensor(self, array: np.ndarray, gpu: int | None = None, offset: int = 0) -> Memory:
         made = Memory(array, gpu, offset)
@@ -131,12 +135,12 @@ class Context:
 
     def set_input_shape(self, name: str, shape: tuple[int, ...]) -> bool:
         assert name == "input_0"
-        low, _, high = OPTIONS["profiles"][self.profile]["n"]
+        low, _, high = self.machine.ranges[self.profile]["n"]
         self.shape = shape
         return low <= shape[0] <= high and self.machine.refuses != "shape"
 
     def get_tensor_shape(self, name: str) -> tuple[int, ...]:
-        return (self.shape[0], 3) if name == "output_0" else self.shape
+        return self.machine.shape(self.shape) if name == "output_0" else self.shape
 
     def set_tensor_address(self, name: str, address: int) -> bool:
         assert address
@@ -299,6 +303,33 @@ def test_an_output_of_another_shape_is_refused(machine: Machine, payload: bytes)
     out = machine.tensor(np.zeros((3, 3), np.float32), 0)
     with pytest.raises(ModelError, match=r"gives \[2, 3\] as output_0.*memory for \[3, 3\]"):
         Executor(payload)(machine.tensor(rows(2), 0), out)
+
+
+def test_sizes_are_found_where_shapes_are_given_too(machine: Machine) -> None:
+    ranges = {"n": (1, 2, 4), "m": (2, 8, 16)}
+    graph = graph_of(flattened())
+    assert any(value.dims is not None for value in graph.inputs)
+    payload = codegen(graph, {"profiles": ranges, "compute_capabilities": [89]})
+    machine.ranges = (ranges,)
+    machine.shape = lambda x: (x[0] * x[1], 3)
+    machine.function = lambda x: x.reshape(-1, 3)
+    x = np.random.default_rng(0).standard_normal((2, 5, 3), dtype=np.float32)
+    out = machine.tensor(np.zeros((10, 3), np.float32), 0)
+    shapes = [tvm_ffi.Shape(_sizes(value.dims)) for value in graph.inputs if value.dims]
+    order = sorted(range(len(graph.inputs)), key=lambda i: graph.inputs[i].dims is not None)
+    assert order == list(range(len(order)))  # tensors come first
+    Executor(payload)(machine.tensor(x, 0), *shapes, out)
+    assert np.array_equal(out.array, x.reshape(-1, 3))
+    with pytest.raises(ModelError, match=r"called with n = 2, m = 17"):
+        Executor(payload)(
+            machine.tensor(np.zeros((2, 17, 3), np.float32), 0),
+            *shapes,
+            machine.tensor(np.zeros((34, 3), np.float32), 0),
+        )
+
+
+def _sizes(dims: Any) -> list[int]:
+    return [evaluate(dim, {"n": 2, "m": 5}) or 0 for dim in dims]
 
 
 # --- engines and threads --------------------------------------------------------------------------
