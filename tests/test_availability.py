@@ -128,9 +128,9 @@ def test_every_extra_that_a_remedy_names_is_one_of_the_package() -> None:
     named = {
         match.group(1)
         for package in availability._PACKAGES.values()
-        if (match := re.search(rf"(?:{remedies.KIT}|{ROOT})\[(\w+)\]", package.remedy()))
+        if (match := re.search(rf"(?:{remedies.KIT}|{ROOT})\[([\w-]+)\]", package.remedy()))
     }
-    assert named == {"onnx", "openvino", "plot", "tensorrt", "torch"}
+    assert named == {"onnx", "openvino", "plot", "tensorrt", "tensorrt-rtx", "torch"}
     assert named <= _declared_extras()
 
 
@@ -139,7 +139,30 @@ def _declared_extras() -> set[str]:
         return set(importlib.metadata.metadata(remedies.KIT).get_all("Provides-Extra") or ())
     except importlib.metadata.PackageNotFoundError:
         section = (ROOT / "pyproject.toml").read_text().partition("optional-dependencies]")[2]
-        return set(re.findall(r"^(\w+) = \[", section.partition("\n[")[0], flags=re.MULTILINE))
+        return set(re.findall(r"^([\w-]+) = \[", section.partition("\n[")[0], flags=re.MULTILINE))
+
+
+@pytest.mark.parametrize(
+    ("packages", "driver", "detail"),
+    [
+        ({"tensorrt", "tensorrt_rtx"}, True, "tensorrt 3.0, builds for the GPU of this machine"),
+        ({"tensorrt"}, False, "builds nothing here, without a GPU; build_at='first_run' works"),
+        ({"tensorrt_rtx"}, False, "tensorrt-rtx 3.0, builds for other machines' GPUs"),
+        ({"tensorrt_rtx"}, True, "tensorrt-rtx 3.0, builds for this GPU and others"),
+        (set(), True, "'tensorrt' is not installed; the Python package 'tensorrt_rtx' is not"),
+    ],
+)
+def test_what_builds_engines_is_told_with_what_it_builds_for(
+    monkeypatch: pytest.MonkeyPatch, packages: set[str], driver: bool, detail: str
+) -> None:
+    monkeypatch.setattr(availability, "_importable", packages.__contains__)
+    monkeypatch.setattr(availability, "_version", lambda *_names: "3.0")
+    answer = cuda_driver.Driver("13.0", 1) if driver else "no driver"
+    monkeypatch.setattr(cuda_driver, "ask", lambda: answer)
+    status = probe("tensorrt-builder")
+    assert bool(status) == bool(packages)
+    assert detail in status.detail
+    assert packages or "[tensorrt-rtx]" in status.remedy
 
 
 # --- TVM -----------------------------------------------------------------------------------------
@@ -191,12 +214,12 @@ def test_a_codegen_agrees_with_tvms_own_registry() -> None:
 
 
 def test_the_remedy_for_a_codegen_outside_the_wheel_is_a_build_of_the_same_tvm() -> None:
-    status = probe("codegen:tensorrt")
+    status = probe("codegen:cublas")
     if status:
-        pytest.skip("this TVM has TensorRT's codegen")
+        pytest.skip("this TVM has cuBLAS' codegen")
     version = importlib.metadata.version("apache-tvm")
     assert f"build TVM {version} from source" in status.remedy
-    assert "-DUSE_TENSORRT_CODEGEN=ON" in status.remedy
+    assert "-DUSE_CUBLAS=ON" in status.remedy
 
 
 def test_a_runtime_built_without_its_library_counts_as_missing() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -24,7 +25,7 @@ from tvm_byoc_kit.status import Status
 npu = pytest.mark.byoc("example_npu", step="runtime")
 COMMANDS = (
     *("doctor", "partition", "compile", "run", "verify", "bench", "quickstart", "cmake-dir"),
-    "build-plugin",
+    *("build-plugin", "cache"),
 )
 
 
@@ -428,6 +429,118 @@ def test_cmake_dir_is_where_the_package_file_is(command: Command) -> None:
     assert (Path(done.out.strip()) / "TvmByocKitConfig.cmake").is_file()
 
 
+# TensorRT
+
+tensorrt = pytest.mark.byoc("tensorrt", step="codegen")
+PROFILE = "input.1=1x4:8x4:32x4"
+
+
+@pytest.fixture
+def dynamic_path(dynamic_onnx_proto: onnx.ModelProto, tmp_path: Path) -> Path:
+    """The classifier with an open batch, in a file."""
+    path = tmp_path / "dynamic.onnx"
+    onnx.save(dynamic_onnx_proto, path)
+    return path
+
+
+@tensorrt
+def test_compile_builds_an_engine_for_the_given_gpus_and_shapes(
+    command: Command, dynamic_path: Path, tmp_path: Path
+) -> None:
+    line = (dynamic_path, "-b", "tensorrt", "--fp16", "--profile", PROFILE, "--sm", "89", "-o")
+    done = command("compile", *line, tmp_path / "model.so", "--sm", "120", "--json")
+    assert (done.code, done.err) == (0, "")
+    manifest = done.facts["manifest"]
+    (dim,) = (dim for dim in manifest["inputs"][0]["shape"] if isinstance(dim, str))
+    assert manifest["options"]["profiles"] == [{dim: [1, 8, 32]}]
+    assert manifest["options"]["precision"] == "fp16"
+    assert manifest["options"]["compute_capabilities"] == [89, 120]
+    assert byoc.read_manifest(tmp_path / "model.so").options == manifest["options"]
+
+
+@tensorrt
+def test_a_profile_may_name_the_dimension_of_a_shape(
+    command: Command, dynamic_path: Path, tmp_path: Path
+) -> None:
+    line = (dynamic_path, "-b", "tensorrt", "-s", "input.1:n,4", "--profile", "n=1:8:32", "-o")
+    facts = command("compile", *line, tmp_path / "model.so", "--json").facts
+    assert facts["manifest"]["options"]["profiles"] == [{"n": [1, 8, 32]}]
+
+
+@tensorrt
+def test_a_name_that_comes_again_begins_another_profile(
+    command: Command, dynamic_path: Path, tmp_path: Path
+) -> None:
+    profiles = ("--profile", PROFILE, "--profile", "input.1=64x4:64x4:64x4")
+    line = (dynamic_path, "-b", "tensorrt", *profiles, "-o", tmp_path / "model.so", "--json")
+    options = command("compile", *line).facts["manifest"]["options"]
+    assert [list(profile.values()) for profile in options["profiles"]] == [
+        [[1, 8, 32]],
+        [[64, 64, 64]],
+    ]
+
+
+@tensorrt
+def test_the_cache_is_listed_and_cleared(
+    command: Command, onnx_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "engines"
+    monkeypatch.setenv("TVM_BYOC_ENGINE_CACHE", str(folder))
+    assert command("cache", "--json").facts == {
+        "directory": str(folder),
+        "bytes": 0,
+        "entries": [],
+    }
+    line = (onnx_path, "-b", "tensorrt", "--sm", "89", "-O", f"engine_cache={folder}", "-o")
+    assert command("compile", *line, tmp_path / "model.so").code == 0
+    facts = command("cache", "--json").facts
+    (entry,) = facts["entries"]
+    assert entry["capabilities"] == [89]
+    assert facts["bytes"] == entry["bytes"] == sum(p.stat().st_size for p in folder.iterdir())
+    listed = command("cache", "--directory", folder)
+    assert (listed.code, listed.err) == (0, "")
+    assert "1 engine(s)" in listed.out
+    assert entry["key"][:12] in listed.out
+    for given in (("clear", "--directory", folder), ("clear",)):
+        done = command("cache", *given)
+        assert (done.code, done.err) == (0, "")
+    assert "removed 0 engine(s)" in done.out
+    assert entries(folder) == []
+
+
+def test_the_doctor_tells_what_builds_engines(command: Command) -> None:
+    rows = command("doctor", "--json").facts["rows"]
+    steps = {row["step"]: row for row in rows if row["what"] == "tensorrt" and row["step"]}
+    assert list(steps) == ["partition", "codegen", "runtime", "device"]
+    (builder,) = (row for row in rows if row["what"] == "tensorrt-builder")
+    assert builder["ok"] == steps["codegen"]["ok"]
+    assert steps["partition"]["ok"]
+    if not byoc.probe("cuda-driver"):
+        assert not steps["runtime"]["ok"]
+        assert "driver" in steps["runtime"]["detail"]
+
+
+def test_ctrl_c_is_no_traceback_wherever_it_comes(
+    command: Command, onnx_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        try:
+            signal.raise_signal(signal.SIGINT)
+        except KeyboardInterrupt:
+            raise RuntimeError from None  # what TVM makes of one in a function that it called
+
+    before = signal.getsignal(signal.SIGINT)
+    monkeypatch.setattr(partitioning, "partition", interrupted)
+    monkeypatch.setattr(byoc, "partition", interrupted, raising=False)
+    try:
+        done = command("compile", onnx_path, "-o", tmp_path / "model.so")
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert done.code == 130
+    assert "Traceback" not in done.err
+    assert not (tmp_path / "model.so").exists()
+
+
 # Errors
 
 
@@ -497,6 +610,15 @@ ERRORS = {
     "wrong option": ("compile model.onnx -O mode=fast --output a.so", "mode='fast'"),
     "endless option": (f"compile model.onnx -O l1_bytes={'9' * 5000} --output a.so", "an integer"),
     "option of llvm": ("compile model.onnx -b llvm -O a=1 --output a.so", "has no options"),
+    "a flag of another backend": ("compile model.onnx --fp16 --output a.so", "--backend tensorrt"),
+    "profile without sizes": (
+        "compile model.onnx -b tensorrt --profile x --output a.so",
+        "--profile x: expected name=smallest:best:largest",
+    ),
+    "profile out of order": (
+        "compile model.onnx -b tensorrt --profile x=8x4:1x4:9x4 --output a.so",
+        "8, 1, 9 are not",
+    ),
     "nowhere to write": ("compile model.onnx -b llvm --output no/a.so", "make it first"),
     "a directory as output": ("compile model.onnx -b llvm --output .", "cannot write"),
     "no such artifact": ("run none.so", "no such artifact: none.so"),

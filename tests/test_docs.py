@@ -73,6 +73,24 @@ def test_every_block_of_coverage_runs(tmp_path: Path) -> None:
     assert "exclude_ops has 'relax.nn.max_pool2d'" in done.stdout or "min_region_ops" in done.stdout
 
 
+def test_the_code_of_int8_prints_what_the_page_says(tmp_path: Path) -> None:
+    page = (ROOT / "docs/int8.md").read_text(encoding="utf-8")
+    (code, shown) = re.search(
+        r"^```python\n(.*?)^```\n\n```\n(.*?)^```$", page, re.MULTILINE | re.DOTALL
+    ).groups()
+    script = tmp_path / "page.py"
+    script.write_text(code, encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    # Fractions depend on the order of sums; of the images that are right, all do.
+    assert [re.sub(r"\d+\.\d+(e-\d+)?", "#", text) for text in (done.stdout, shown)] == [
+        re.sub(r"\d+\.\d+(e-\d+)?", "#", shown)
+    ] * 2
+    assert shown.splitlines()[-1] in done.stdout
+
+
 def test_every_line_of_the_table_names_code_of_the_page() -> None:
     """Cells are the call as far as the code has it; `Backend(x=...)` stands for a field."""
     assert len(ROWS) > 15

@@ -355,6 +355,7 @@ EVERYTHING = byoc.Backend(
             "strided_slice",
             "full",
             "astype",
+            "layout_transform",
             "tanh",
             "nn.batch_norm",
             "topk",
@@ -447,6 +448,14 @@ def test_attributes_are_plain_values(make_module: Any) -> None:
     attrs = ops_of(make_module(X, lambda x: op.topk(x, 2)))["relax.topk"].attrs
     assert attrs["largest"] is True
     assert json.dumps(attrs)
+
+
+def test_an_index_map_is_its_final_indices(make_module: Any) -> None:
+    def body(x: Any) -> Any:
+        return op.layout_transform(x, lambda row, column: (column // 2, row, column % 2))
+
+    attrs = ops_of(make_module(X, body))["relax.layout_transform"].attrs
+    assert attrs["index_map"] == ("i1 // 2", "i0", "i1 % 2")
 
 
 def test_tuples_are_flattened(make_module: Any) -> None:

@@ -402,6 +402,90 @@ def test_the_codegen_gets_its_options_with_defaults(
     assert [type(value) for value in seen[0].values()] == [int, tuple, bool]
 
 
+# What a backend decides with the model, or on the machine
+
+
+@needs_core
+def test_options_are_completed_with_the_model_for_codegen_and_manifest(make_module: Any) -> None:
+    seen: list[Any] = []
+
+    def complete(options: dict[str, Any], model: byoc.ImportedModel) -> dict[str, Any]:
+        return {**options, "names": tuple(spec.name for spec in model.inputs)}
+
+    def codegen(graph: byoc.Graph, options: dict[str, Any]) -> bytes:  # noqa: ARG001
+        seen.append(options)
+        return b""
+
+    backend = affine(codegen=codegen, options=Options, complete=complete)
+    exe = byoc.compile(add_one(make_module), backend, options={"level": 3})
+    assert seen == [{"level": 3, "names": ("x",), "fast": False}]
+    assert exe.manifest.options == seen[0]
+
+
+@needs_core
+def test_a_backend_may_refuse_an_artifact_before_it_runs(make_module: Any, tmp_path: Path) -> None:
+    asked: list[bytes] = []
+
+    def admit(payload: bytes) -> None:
+        asked.append(payload)
+        if refusing:
+            raise BackendUnavailable("picky", "device", "no such device", "buy one")
+
+    backend = byoc.register_backend(affine("picky", bind_constants=True, admit=admit))
+    byoc.compile(add_one(make_module), backend).export(tmp_path / "m.so")
+    refusing = False
+    assert asked == []
+    exe = byoc.load(tmp_path / "m.so")
+    np.testing.assert_array_equal(exe(np.zeros(3, "float32")), np.ones(3))
+    (payload,) = asked
+    assert "calls" in json.loads(payload)
+    refusing = True
+    with pytest.raises(BackendUnavailable, match="no such device"):
+        byoc.load(tmp_path / "m.so")
+
+
+@needs_core
+def test_a_missing_device_is_told_where_the_model_runs(make_module: Any) -> None:
+    backend = byoc.register_backend(
+        affine("remote", bind_constants=True, requires={"device": ("package:no_such_device",)})
+    )
+    exe = byoc.compile(add_one(make_module), backend)
+    with pytest.raises(BackendUnavailable, match="no_such_device") as caught:
+        exe(np.zeros(3, "float32"))
+    assert caught.value.step == "device"
+
+
+@needs_core
+@pytest.mark.parametrize("gpu_memory", [True, False])
+def test_a_gpu_as_target_is_for_backends_that_read_its_memory(
+    make_module: Any, gpu_memory: bool
+) -> None:
+    if not byoc.probe("target:cuda"):
+        pytest.skip("this TVM cannot compile CUDA")
+    backend = affine(bind_constants=True, gpu_memory=gpu_memory)
+    target = tvm.target.Target({"kind": "cuda", "arch": "sm_89"})
+    if gpu_memory:
+        assert "cuda" in byoc.compile(add_one(make_module), backend, target=target).manifest.target
+        return
+    with pytest.raises(OptionError, match="keeps tensors in GPU memory"):
+        byoc.compile(add_one(make_module), backend, target=target)
+
+
+@needs_core
+def test_errors_of_the_kit_keep_their_type_through_tvm(make_module: Any) -> None:
+    for raised in (OptionError("not so"), BackendUnavailable("a", "codegen", "no", "yes")):
+
+        def codegen(*_: Any, error: Exception = raised) -> bytes:
+            raise error
+
+        with pytest.raises(type(raised)) as caught:
+            byoc.compile(add_one(make_module), affine(codegen=codegen))
+        assert caught.value is raised
+    # And one of before is not taken for what went wrong later.
+    with pytest.raises(ModelError, match="division by zero"):
+        byoc.compile(add_one(make_module), affine(codegen=lambda graph, options: 1 / 0))  # noqa: ARG005
+
+
 # What goes wrong
 
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tvm_byoc_kit.backends.example_npu import ExampleNPUOptions
     from tvm_byoc_kit.benchmarking import BenchReport, BenchSide, Spread, bench
     from tvm_byoc_kit.building import build, compile  # noqa: A004
+    from tvm_byoc_kit.calibration import CalibratedModel, CalibrationReport, calibrate
     from tvm_byoc_kit.coverage import Coverage, CoveredOp, Reason, Region
     from tvm_byoc_kit.coverage_diff import CoverageDiff, diff
     from tvm_byoc_kit.errors import (
@@ -53,6 +54,7 @@ _HOMES = {
     "backends.example_npu": ("ExampleNPUOptions",),
     "benchmarking": ("BenchReport", "BenchSide", "Spread", "bench"),
     "building": ("build", "compile"),
+    "calibration": ("CalibratedModel", "CalibrationReport", "calibrate"),
     "coverage": ("Coverage", "CoveredOp", "Reason", "Region"),
     "coverage_diff": ("CoverageDiff", "diff"),
     "errors": (
@@ -87,6 +89,8 @@ __all__ = [
     "BenchReport",
     "BenchSide",
     "ByocError",
+    "CalibratedModel",
+    "CalibrationReport",
     "Coverage",
     "CoverageDiff",
     "CoveredOp",
@@ -115,6 +119,7 @@ __all__ = [
     "Verification",
     "bench",
     "build",
+    "calibrate",
     "compile",
     "diff",
     "dry_run",

@@ -26,7 +26,7 @@ from tvm_byoc_kit.payload import PAYLOAD_KIND, missing_remedy
 from tvm_byoc_kit.signature import TensorSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 __all__ = ["FORMAT", "Manifest", "open_library", "read_manifest", "versions", "write_artifact"]
 
@@ -222,9 +222,10 @@ def open_library(path: str | os.PathLike[str], manifest: Manifest) -> Any:
     Raises
     ------
     ArtifactError
-        When the file is damaged or made for another processor or TVM.
+        When the file is damaged or made for another processor, TVM or GPU.
     BackendUnavailable
-        When a module inside has no loader here; the message tells what to install.
+        When a module inside has no loader here, or the machine has not what it runs on; the message
+        tells what to install.
     """
     path = Path(path)
     _check_file(path, manifest)
@@ -240,9 +241,32 @@ def open_library(path: str | os.PathLike[str], manifest: Manifest) -> Any:
         link = Path(work) / "artifact.so"
         try:
             link.symlink_to(path.absolute())
-            return tvm_ffi.load_module(str(link))
+            module = tvm_ffi.load_module(str(link))
         except Exception as error:  # the loader raises what the modules inside raise
             raise ArtifactError(f"cannot load {path}: {reason(error)}; export it again") from error
+    if PAYLOAD_KIND in manifest.loaders:
+        _admit(module, manifest.backend)
+    return module
+
+
+def _admit(module: Any, name: str) -> None:
+    """Ask the backend whether the regions can run here, where it wants to be asked."""
+    from tvm_byoc_kit.backend import get_backend
+
+    try:
+        backend = get_backend(name)
+    except OptionError:  # its runtime is there all the same, as was seen before
+        return
+    if backend.admit is not None:
+        for region in _imports(module):
+            if region.kind == PAYLOAD_KIND and region.get_function("get_backend")() == name:
+                backend.admit(region.get_function("get_payload")())
+
+
+def _imports(module: Any) -> Iterator[Any]:
+    for imported in module.imports:
+        yield imported
+        yield from _imports(imported)
 
 
 def _check_file(path: Path, manifest: Manifest) -> None:

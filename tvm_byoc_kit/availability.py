@@ -96,6 +96,11 @@ _PACKAGES: Mapping[str, _Package] = {
         ("tensorrt", "tensorrt-cu13", "tensorrt-cu12", "tensorrt-cu11"),
         _extra("tensorrt"),
     ),
+    "tensorrt-rtx": _Package(
+        "tensorrt_rtx",
+        ("tensorrt_rtx_cu13", "tensorrt_rtx_cu12", "tensorrt_rtx"),
+        _extra("tensorrt-rtx"),
+    ),
     "pillow": _Package("PIL", ("pillow",), _extra("plot")),
     # What TVM compiles CUDA source with, unless TVM_CUDA_COMPILE_MODE=nvcc.
     "cuda-bindings": _Package(
@@ -118,6 +123,26 @@ def _probe_any_package(name: str, module: str) -> Status:
         reason = f"the Python package '{module}' is not installed"
         return _missing(name, reason, f"pip install {module}")
     return _found(name, _version(module) or "unknown version")
+
+
+def _probe_tensorrt_builder(name: str) -> Status:
+    """What builds TensorRT engines, and what for."""
+    packages = [(package, probe(package)) for package in ("tensorrt", "tensorrt-rtx")]
+    for package, status in packages:
+        if status:
+            builds = _BUILDS[package, bool(probe("cuda-driver"))]
+            return _found(name, f"{package} {status.detail}, {builds}")
+    reason = "; ".join(status.detail for _, status in packages)
+    return _missing(name, reason, packages[-1][1].remedy)
+
+
+# By package, and whether there is a driver.
+_BUILDS = {
+    ("tensorrt", True): "builds for the GPU of this machine",
+    ("tensorrt", False): "builds nothing here, without a GPU; build_at='first_run' works",
+    ("tensorrt-rtx", True): "builds for this GPU and others",
+    ("tensorrt-rtx", False): "builds for other machines' GPUs",
+}
 
 
 def _importable(module: str) -> bool:
@@ -428,6 +453,7 @@ _PROBES: Mapping[str, Callable[[str], Status]] = {
     "cmake": _probe_cmake,
     **{f"plugin:{plugin}": _probe_plugin for plugin in native.PLUGINS},
     **dict.fromkeys(_PACKAGES, _probe_package),
+    "tensorrt-builder": _probe_tensorrt_builder,
     "cuda-driver": _probe_cuda_driver,
     "cuda-toolkit": _probe_cuda_toolkit,
     "cutlass-headers": _probe_cutlass_headers,

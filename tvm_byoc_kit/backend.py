@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tvm.relax.transform import FusionPattern
 
     from tvm_byoc_kit.graph import Graph
+    from tvm_byoc_kit.model import ImportedModel
     from tvm_byoc_kit.pattern_table import PatternTable
     from tvm_byoc_kit.payload import Payload
     from tvm_byoc_kit.predicates import Exclusion
@@ -71,6 +72,11 @@ class Backend:
     layout : mapping of op name to layouts, optional
         Which layouts `prepare` converts to, as TVM's ``ConvertLayout`` takes them: of the data,
         the weights and, if wanted, the result. None: ops stay as they are.
+    signed_bytes : bool
+        Whether it computes in 8 bits what stands between quantize and dequantize ops, with signed
+        bytes around 0. `prepare` then leaves constant weights as the bytes that they are stored as,
+        instead of computing floats of them, and writes pairs of quantize and dequantize with
+        another zero point in a form that the backend has.
     codegen : callable, optional
         Compiles a region: gets its `Graph` and the options as a dict, and gives the bytes that
         `runtime` is made from, or a `Payload` when that shall get constants too. None: TVM or a
@@ -82,6 +88,18 @@ class Backend:
         ``tvm_ffi.Tensor``, which NumPy and torch read with ``from_dlpack``; a shape parameter is a
         ``tvm_ffi.Shape``. Several threads may call one executor at once. None: TVM, a plugin or an
         executor in C++ registers what is needed.
+    ambient : callable, optional
+        Gives fields of `options` that stand around the call, such as in environment variables; a
+        field that is given goes before.
+    complete : callable, optional
+        Gets the options as a dict and the `ImportedModel` that is built; gives the options that the
+        codegen gets and the artifact's manifest keeps. For what depends on the model or the
+        machine, and for refusing early.
+    admit : callable, optional
+        Gets the payload of a region that was loaded, before its first call; raises a `ByocError`
+        where it cannot run on this machine.
+    gpu_memory : bool
+        Whether the runtime takes tensors in a GPU's memory too, so that `target` may be a GPU.
     package : str
         What ``pip install`` adds the backend with, for messages where it is missing.
     executor_plugin : str
@@ -100,8 +118,13 @@ class Backend:
     target: str = "llvm"
     loaders: tuple[str, ...] = ()
     layout: Mapping[str, tuple[str, ...]] | None = None
+    signed_bytes: bool = False
     codegen: Callable[[Graph, dict[str, Any]], bytes | Payload] | None = None
     runtime: Callable[[bytes, tuple[Any, ...]], Callable[..., None]] | None = None
+    ambient: Callable[[], Mapping[str, Any]] | None = None
+    complete: Callable[[dict[str, Any], ImportedModel], dict[str, Any]] | None = None
+    admit: Callable[[bytes], None] | None = None
+    gpu_memory: bool = False
     package: str = ""
     executor_plugin: str = ""
 
@@ -164,8 +187,10 @@ class Backend:
         OptionError
             For options that the backend does not have.
         """
-        if options is None:
+        around = self.ambient() if self.ambient is not None else {}
+        if options is None and not around:
             return {}
+        options = {} if options is None else options
         if self.options is None:
             raise OptionError(f"backend '{self.name}' has no options; pass options=None")
         if isinstance(options, Mapping):
@@ -176,7 +201,7 @@ class Backend:
                         f"backend '{self.name}' has no option '{key}'{_hint(str(key), known)}; "
                         f"options: {', '.join(known)}"
                     )
-            options = self.options(**options)
+            options = self.options(**{**around, **options})
         if not isinstance(options, self.options):
             raise OptionError(
                 f"options of backend '{self.name}' must be a dict or a {self.options.__name__}, "

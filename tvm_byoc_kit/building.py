@@ -9,6 +9,7 @@ from tvm_byoc_kit.backend import get_backend
 from tvm_byoc_kit.errors import ModelError, OptionError, reason
 from tvm_byoc_kit.model import as_model
 from tvm_byoc_kit.partitioning import Partition, partition
+from tvm_byoc_kit.python_codegen import take_raised
 from tvm_byoc_kit.rewriting import bindings_of, host_functions, op_name, read_variables
 from tvm_byoc_kit.runtime import Executable
 from tvm_byoc_kit.wide_functions import legalize_unfused_joins
@@ -60,6 +61,8 @@ def build(
         )
     codegen_options = backend.make_options(options)
     backend.require("codegen")
+    if backend.complete is not None and region_backends(parts.mod):
+        codegen_options = backend.complete(codegen_options, parts.model)
     target = _as_target(target or backend.target)
     _check_memory(parts, target)
     module = _compile(parts, target, codegen_options)
@@ -123,7 +126,8 @@ def region_backends(mod: IRModule) -> set[str]:
 
 def _check_memory(parts: Partition, target: Target) -> None:
     """Refuse a host part on a GPU for regions that take tensors in CPU memory."""
-    if region_backends(parts.mod) and parts.backend.target == "llvm" and "gpu" in target.keys:
+    reads_cpu = parts.backend.target == "llvm" and not parts.backend.gpu_memory
+    if region_backends(parts.mod) and reads_cpu and "gpu" in target.keys:
         raise OptionError(
             f"target '{target.kind.name}' keeps tensors in GPU memory, backend "
             f"'{parts.backend.name}' reads CPU memory; build it with target='llvm'"
@@ -143,6 +147,7 @@ def _compile(partitioned: Partition, target: Target, options: dict[str, Any]) ->
     from tvm import relax
 
     mod = partitioned.mod
+    take_raised()
     try:
         if region_backends(mod):
             mod = relax.transform.RunCodegen(
@@ -151,6 +156,9 @@ def _compile(partitioned: Partition, target: Target, options: dict[str, Any]) ->
             mod = _without_unread_constants(mod)
         return _build_host(mod, target)
     except Exception as error:  # TVM raises InternalError, ValueError, TypeError …
+        raised = take_raised()
+        if raised is not None and not isinstance(raised, ModelError):
+            raise raised from None
         where = partitioned.model.origin or "the module"
         raise ModelError(
             f"TVM cannot build {where} for backend '{partitioned.backend.name}', target "

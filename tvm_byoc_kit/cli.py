@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import sys
+import threading
 import zipfile
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -20,6 +22,7 @@ from tvm_byoc_kit.terminal import make_console, progress, quiet_native_log
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from types import FrameType
 
     import numpy as np
     from rich.console import Console
@@ -57,6 +60,19 @@ Options = Annotated[
     list[str] | None,
     typer.Option("--option", "-O", help="Option of the backend's codegen: `key=value`."),
 ]
+Profiles = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--profile",
+        help="TensorRT: smallest, best and largest shape of an input, "
+        "`x=1x3x224x224:8x3x224x224:32x3x224x224`, or sizes of a dimension, `n=1:8:32`; what "
+        "varies stays open. Repeatable; a name that comes again begins another profile.",
+    ),
+]
+ComputeCapabilities = Annotated[
+    list[int] | None,
+    typer.Option("--sm", help="TensorRT: a GPU's compute capability, 89 for 8.9; repeatable."),
+]
 Policy = Annotated[
     list[str] | None,
     typer.Option(
@@ -76,6 +92,7 @@ Seed = Annotated[int, typer.Option(min=0, help="Of the random inputs.")]
 
 def app() -> None:
     """Entry point: an error of the kit is one line on stderr and exit code 1, no traceback."""
+    interrupts = _note_interrupts()
     try:
         cli()
     except ByocError as error:
@@ -83,6 +100,27 @@ def app() -> None:
     except OSError as error:  # the terminal, pipe or file that the output goes to
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is still buffered has nowhere to go
         _fail(f"cannot write the output: {error}")
+    except Exception:
+        # TVM hands an interrupt of a function that it called on as an error of its own.
+        if interrupts:
+            sys.exit(_INTERRUPTED)
+        raise
+
+
+_INTERRUPTED = 130  # as shells have it: 128 and the signal's number
+
+
+def _note_interrupts() -> list[int]:
+    """A list that has every Ctrl-C from now on; what one does stays as it is."""
+    interrupts: list[int] = []
+
+    def note(number: int, frame: FrameType | None) -> None:
+        interrupts.append(number)
+        signal.default_int_handler(number, frame)
+
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, note)
+    return interrupts
 
 
 def _fail(message: str) -> NoReturn:
@@ -199,6 +237,9 @@ def compile(  # noqa: A001 - the command's name
     shape: Shapes = None,
     target: Annotated[str | None, typer.Option(help="TVM target of the host part.")] = None,
     option: Options = None,
+    fp16: Annotated[bool, typer.Option("--fp16", help="TensorRT: compute in 16 bits.")] = False,
+    profile: Profiles = None,
+    sm: ComputeCapabilities = None,
     policy: Policy = None,
     as_json: Json = False,
 ) -> None:
@@ -211,8 +252,10 @@ def compile(  # noqa: A001 - the command's name
     console = make_console()
     with _working(console, model, "compiling"):
         rules = _parse_policy(policy)
-        parts = byoc.partition(_load_model(model, shape), backend, policy=rules)
-        exe = byoc.build(parts, target, _parse_options(option) or None)
+        options = _parse_options(option) | _tensorrt_options(backend, fp16, profile, sm)
+        shapes = _open_shapes(options.get("profiles")) | _parse_shapes(shape)
+        parts = byoc.partition(byoc.load_model(model, shapes=shapes), backend, policy=rules)
+        exe = byoc.build(parts, target, options or None)
         exe.export(output)
     coverage = parts.coverage
     facts = {
@@ -417,6 +460,64 @@ def cmake_dir() -> None:
     typer.echo(str(find()))
 
 
+cache = typer.Typer(invoke_without_command=True, rich_markup_mode="markdown")
+cli.add_typer(cache, name="cache")
+CacheDirectory = Annotated[
+    Path | None,
+    typer.Option(
+        "--directory",
+        "-d",
+        help="The folder; `$TVM_BYOC_ENGINE_CACHE`, or one in the user's cache, when left out.",
+    ),
+]
+
+
+@cache.callback()
+def list_cache(
+    context: typer.Context, directory: CacheDirectory = None, as_json: Json = False
+) -> None:
+    """List the engines that TensorRT built and that are kept for next time, last used first.
+
+    Example: `tvm-byoc cache --json`
+    """
+    if context.invoked_subcommand is not None:
+        context.obj = directory
+        return
+    from tvm_byoc_kit.backends.tensorrt import engine_cache
+
+    place = directory or engine_cache.default_directory()
+    entries = engine_cache.EngineCache(place).entries()
+    facts = {
+        "directory": str(place),
+        "bytes": sum(entry.bytes for entry in entries),
+        "entries": [asdict(entry) for entry in entries],
+    }
+    console = make_console()
+    _show(console, as_json, facts, lambda: console.print(engine_cache.as_table(place, entries)))
+
+
+@cache.command("clear")
+def clear_cache(
+    context: typer.Context, directory: CacheDirectory = None, as_json: Json = False
+) -> None:
+    """Remove all of them; what else is in the folder stays.
+
+    Example: `tvm-byoc cache clear`
+    """
+    from tvm_byoc_kit.backends.tensorrt import engine_cache
+
+    place = directory or context.obj or engine_cache.default_directory()
+    removed = engine_cache.EngineCache(place).clear()
+    facts = {"directory": str(place), "removed": removed}
+    console = make_console()
+    _show(
+        console,
+        as_json,
+        facts,
+        lambda: console.print(f"removed {removed} engine(s) from {place}", markup=False),
+    )
+
+
 @cli.command("build-plugin")
 def build_plugin(
     name: Annotated[str, typer.Argument(help="The plugin: `openvino`.")],
@@ -500,6 +601,37 @@ def _parse_options(items: list[str] | None) -> dict[str, Any]:
         except ValueError:  # no JSON, or a number too long for Python
             options[key] = value
     return options
+
+
+def _tensorrt_options(
+    backend: str, fp16: bool, profiles: list[str] | None, capabilities: list[int] | None
+) -> dict[str, Any]:
+    """The options behind --fp16, --profile and --sm, as far as they are given."""
+    given: dict[str, Any] = {}
+    if fp16:
+        given["precision"] = "fp16"
+    if capabilities:
+        given["compute_capabilities"] = tuple(capabilities)
+    if profiles:
+        from tvm_byoc_kit.backends.tensorrt.profiles import parse_profiles
+
+        given["profiles"] = parse_profiles(profiles)
+    if given and backend != "tensorrt":
+        raise OptionError(
+            f"--fp16, --profile and --sm are for --backend tensorrt, not {backend}; the options of "
+            "others are given with --option"
+        )
+    return given
+
+
+def _open_shapes(profiles: Any) -> dict[str, list[int | str]]:
+    """The shapes to import a model with so that TensorRT's profiles fit it."""
+    if not profiles:
+        return {}
+    from tvm_byoc_kit.backends.tensorrt.options import TensorRTOptions
+    from tvm_byoc_kit.backends.tensorrt.profiles import open_shapes
+
+    return open_shapes(TensorRTOptions(profiles=profiles).profiles)
 
 
 def _parse_policy(items: list[str] | None) -> PartitionPolicy | None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tvm_byoc_kit.quantized_pairs import is_stored_weights
 from tvm_byoc_kit.rewriting import Scope, array_of, constant_of, op_name, rewrite_calls
 
 if TYPE_CHECKING:
@@ -31,7 +32,9 @@ LIMIT_BYTES = 1 << 20
 that would trade a cheap op (broadcasting a scalar, making zeros) for megabytes in the artifact."""
 
 
-def fold_constants(mod: IRModule, notes: Counter[str] | None = None) -> IRModule:
+def fold_constants(
+    mod: IRModule, notes: Counter[str] | None = None, *, keep_bytes: bool = False
+) -> IRModule:
     """Compute every call whose operands are constants.
 
     Parameters
@@ -39,6 +42,9 @@ def fold_constants(mod: IRModule, notes: Counter[str] | None = None) -> IRModule
     mod : tvm.IRModule
     notes : collections.Counter, optional
         Takes what was left alone, and why.
+    keep_bytes : bool
+        Whether weights that are stored as signed bytes around 0 stay so, and are dequantized where
+        the model runs.
 
     Returns
     -------
@@ -48,7 +54,13 @@ def fold_constants(mod: IRModule, notes: Counter[str] | None = None) -> IRModule
         beyond `LIMIT_BYTES`.
     """
     rules = dict.fromkeys(_foldable(), _fold) | dict.fromkeys(_SHAPES, _fold_shape)
+    if keep_bytes:
+        rules["relax.dequantize"] = _fold_other_bytes
     return rewrite_calls(mod, rules, notes)
+
+
+def _fold_other_bytes(call: Any, _original: Any, scope: Scope) -> Any:
+    return None if is_stored_weights(call) else _fold(call, _original, scope)
 
 
 @functools.cache

@@ -34,6 +34,8 @@ _PROBES: Mapping[str, tuple[str, ...]] = {
         "cuda-bindings",
         "cutlass-headers",
         "tensorrt",
+        "tensorrt-rtx",
+        "tensorrt-builder",
     ),
 }
 GROUPS = (*_PROBES, "backends")

@@ -100,7 +100,8 @@ class Op:
     operands : tuple of operands
     attrs : mapping of str to value
         Every attribute, as ``None``, ``bool``, ``int``, ``float``, ``str``, or tuples of these;
-        dtypes are names. What is not set is None.
+        dtypes are names, an index map is its final indices over the initial ones: ``("i0", "i2",
+        "i1")``. What is not set is None.
     results : tuple of Value
         Several for an op such as ``relax.split``.
     """

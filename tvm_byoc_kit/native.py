@@ -9,6 +9,7 @@ registered twice aborts the process.
 from __future__ import annotations
 
 import ctypes
+import functools
 import importlib
 import importlib.metadata
 import json
@@ -22,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tvm_byoc_kit import remedies
+from tvm_byoc_kit import pass_options, remedies
 from tvm_byoc_kit.errors import OptionError, PluginError
 from tvm_byoc_kit.status import Status
 
@@ -95,6 +96,7 @@ PLUGINS: Mapping[str, Plugin] = {
         Plugin(
             "core",
             (
+                "byoc.pass_option.add",
                 "byoc.payload.create",
                 "byoc.payload.viewed",
                 "ffi.Module.load_from_bytes.byoc_payload",
@@ -111,9 +113,27 @@ PLUGINS: Mapping[str, Plugin] = {
     )
 }
 
-# What a plugin calls in Python, if it is there: the global function and where it lives.
-_CALLED_BACK: Mapping[str, tuple[str, str, str]] = {
-    "core": ("byoc.payload.provide", "tvm_byoc_kit.python_codegen", "provide_runtime"),
+_TENSORRT = "tvm_byoc_kit.backends.tensorrt.registered"
+# Global functions in Python that come with a plugin, where TVM has none of that name: the function
+# and where it lives. The core calls the first; TVM's own Python code and tests look for the others.
+_IN_PYTHON: Mapping[str, tuple[tuple[str, str, str], ...]] = {
+    "core": (
+        ("byoc.payload.provide", "tvm_byoc_kit.python_codegen", "provide_runtime"),
+        ("relax.ext.tensorrt", _TENSORRT, "compile_regions"),
+        ("relax.is_tensorrt_runtime_enabled", _TENSORRT, "is_runtime_enabled"),
+        ("relax.get_tensorrt_version", _TENSORRT, "get_version"),
+    ),
+}
+
+# Options of TVM's PassContext that come with a plugin: the key, and what checks a value.
+_PASS_OPTIONS: Mapping[str, tuple[tuple[str, str, str], ...]] = {
+    "core": (
+        (
+            "relax.ext.tensorrt.options",
+            "tvm_byoc_kit.backends.tensorrt.compat",
+            "checked_pass_option",
+        ),
+    ),
 }
 
 # What came of the libraries opened so far. ctypes never closes one, which is what is wanted:
@@ -275,23 +295,24 @@ def _load_once(spec: Plugin, tvm_ffi: Any) -> Status:
     except OSError as error:
         reason = f"the system cannot load {spec.library}: {_one_line(error)}"
         return _status(spec, reason, remedies.kit_rebuild())
-    _register_called_back(spec, tvm_ffi)
+    _register_in_python(spec, tvm_ffi)
     missing = [name for name in spec.functions if name not in _registered(spec, tvm_ffi)]
     reason = f"{spec.library} was loaded but does not register {', '.join(missing)}"
     _LOADED[spec] = _status(spec, reason, remedies.kit_rebuild()) if missing else checked
     return _LOADED[spec]
 
 
-def _register_called_back(spec: Plugin, tvm_ffi: Any) -> None:
+def _register_in_python(spec: Plugin, tvm_ffi: Any) -> None:
     """Let a plugin find its Python half, which is imported when it is first called."""
-    if spec.name not in _CALLED_BACK:
-        return
-    function, module, name = _CALLED_BACK[spec.name]
+    for function, module, name in _IN_PYTHON.get(spec.name, ()):
+        if tvm_ffi.get_global_func(function, allow_missing=True) is None:
+            tvm_ffi.register_global_func(function, functools.partial(_call, module, name))
+    for key, module, name in _PASS_OPTIONS.get(spec.name, ()):
+        pass_options.add_pass_option(key, functools.partial(_call, module, name))
 
-    def call(*arguments: Any) -> Any:
-        return getattr(importlib.import_module(module), name)(*arguments)
 
-    tvm_ffi.register_global_func(function, call, override=True)
+def _call(module: str, name: str, *arguments: Any) -> Any:
+    return getattr(importlib.import_module(module), name)(*arguments)
 
 
 def _registered(spec: Plugin, tvm_ffi: Any) -> set[str]:

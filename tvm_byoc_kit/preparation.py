@@ -32,6 +32,7 @@ class Settings:
     entry: str
     backend: Backend | None = None
     symbols: Mapping[str, int] | None = None
+    keep_bytes: bool = False  # of weights, for a backend that computes in 8 bits
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,8 @@ def prepare(
     imported = as_model(model)
     chosen = None if backend is None else get_backend(backend)
     _check_symbols(imported, symbols or {})
-    settings = Settings(imported.entry, chosen, symbols)
+    keep_bytes = chosen is not None and chosen.signed_bytes
+    settings = Settings(imported.entry, chosen, symbols, keep_bytes)
     mod, passes = _run(imported.mod, PASSES, settings)
     earlier = imported.report.passes if imported.report else ()
     at_import = tuple(item for item in earlier if item.at_import)
@@ -112,7 +114,8 @@ def tidy(mod: IRModule, entry: str = "main") -> tuple[IRModule, PrepareReport]:
         The function to run.
     """
     chosen = tuple(item for item in PASSES if item.at_import)
-    mod, passes = _run(mod, chosen, Settings(entry))
+    # Whether weights stay bytes is known when there is a backend; bytes can still become floats.
+    mod, passes = _run(mod, chosen, Settings(entry, keep_bytes=True))
     return mod, PrepareReport(tuple(replace(item, at_import=True) for item in passes))
 
 
@@ -209,7 +212,16 @@ def _remove_dropout(mod: IRModule, settings: Settings, notes: Counter[str]) -> I
 def _fold_constants(mod: IRModule, settings: Settings, notes: Counter[str]) -> IRModule:
     from tvm_byoc_kit.constant_folding import fold_constants
 
-    return _cleaned(fold_constants(mod, notes), settings, notes)
+    folded = fold_constants(mod, notes, keep_bytes=settings.keep_bytes)
+    return _cleaned(folded, settings, notes)
+
+
+def _quantized_pairs(mod: IRModule, settings: Settings, notes: Counter[str]) -> IRModule:
+    if settings.backend is None or not settings.backend.signed_bytes:
+        return mod
+    from tvm_byoc_kit.quantized_pairs import symmetric_pairs
+
+    return _cleaned(symmetric_pairs(mod, notes), settings, notes)
 
 
 def _fold_batch_norm(mod: IRModule, settings: Settings, notes: Counter[str]) -> IRModule:
@@ -298,6 +310,7 @@ PASSES: tuple[Pass, ...] = (
     Pass("canonicalize", _canonicalize, at_import=True),  # patterns see through no alias or tuple
     Pass("dead_code", _dead_code, at_import=True),  # a dead op splits a region like a live one
     Pass("fold_constants", _fold_constants, at_import=True),  # weights are constants from here on
+    Pass("quantized_pairs", _quantized_pairs),
     Pass("remove_dropout", _remove_dropout, at_import=True),
     Pass("fold_batch_norm", _fold_batch_norm),
     Pass("simplify", _simplify),

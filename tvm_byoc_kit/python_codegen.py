@@ -21,12 +21,17 @@ if TYPE_CHECKING:
     from tvm_byoc_kit.backend import Backend
     from tvm_byoc_kit.graph import Graph
 
-__all__ = ["provide", "provide_runtime"]
+__all__ = ["compile_regions", "plain", "provide", "provide_runtime", "take_raised"]
+
+# Backends whose `relax.ext.<name>` is registered when TVM is imported, unless TVM was built with
+# one, which then compiles their regions.
+_AT_IMPORT = frozenset({"tensorrt"})
 
 # The backends whose functions are registered. The functions look their backend up here, so that
 # one may take another's place.
 _PROVIDED: dict[str, Backend] = {}
 _LOCK = threading.Lock()
+_RAISED = threading.local()
 
 
 def provide(backend: Backend, *, runtime: bool = True) -> None:
@@ -85,7 +90,9 @@ def _functions(backend: Backend, tvm_ffi: Any) -> dict[str, Callable[[], Any]]:
 
     functions: dict[str, Callable[[], Any]] = {}
     if backend.codegen is not None:
-        functions[f"relax.ext.{backend.name}"] = lambda: functools.partial(_compile, backend.name)
+        functions[f"relax.ext.{backend.name}"] = lambda: functools.partial(
+            compile_regions, backend.name
+        )
     if backend.runtime is not None and viewed is not None:  # else nothing can ask for it yet
         functions[f"byoc.runtime.{backend.name}"] = runtime
     return functions
@@ -93,7 +100,9 @@ def _functions(backend: Backend, tvm_ffi: Any) -> dict[str, Callable[[], Any]]:
 
 def _check_free(backend: Backend, tvm_ffi: Any) -> None:
     name = f"relax.ext.{backend.name}"
-    if backend.codegen is None or tvm_ffi.get_global_func(name, allow_missing=True) is None:
+    if backend.codegen is None or backend.name in _AT_IMPORT:
+        return
+    if tvm_ffi.get_global_func(name, allow_missing=True) is None:
         return
     raise OptionError(
         f"backend '{backend.name}' of module '{backend.codegen.__module__}' has a codegen, but "
@@ -101,19 +110,39 @@ def _check_free(backend: Backend, tvm_ffi: Any) -> None:
     )
 
 
-def _compile(
+def compile_regions(
     name: str,
     functions: Sequence[Any],
     options: Mapping[str, Any] | None,
     constant_names: Mapping[Any, str],
 ) -> list[Any]:
-    """One payload module for each region."""
+    """One payload module for each region: ``relax.ext.<name>``, of a backend that is provided."""
+    try:
+        return _compile_regions(name, functions, options, constant_names)
+    except (ByocError, KeyboardInterrupt) as error:
+        _RAISED.error = error
+        raise
+
+
+def take_raised() -> BaseException | None:
+    """What a codegen of this thread raised last: TVM hands on its text, and a type of its own."""
+    error: BaseException | None = getattr(_RAISED, "error", None)
+    _RAISED.error = None
+    return error
+
+
+def _compile_regions(
+    name: str,
+    functions: Sequence[Any],
+    options: Mapping[str, Any] | None,
+    constant_names: Mapping[Any, str],
+) -> list[Any]:
     import tvm_ffi
 
     backend = _PROVIDED[name]
     codegen = cast("Callable[..., object]", backend.codegen)
     create = tvm_ffi.get_global_func("byoc.payload.create")
-    given = _plain(options or {})
+    given = plain(options or {})
     chosen = backend.make_options(given) if backend.options is not None else given
     modules = []
     for function in functions:
@@ -182,6 +211,8 @@ def _ask(who: str, function: Callable[..., object], *arguments: Any) -> object:
     """What a backend's own code gives."""
     try:
         return function(*arguments)
+    except KeyboardInterrupt:
+        raise  # of the codegen: `take_raised` gives it to `byoc.build`
     except BaseException as error:  # noqa: BLE001 - it may raise anything
         raise _failure(who, error) from None
 
@@ -194,12 +225,12 @@ def _failure(who: str, error: BaseException) -> Exception:
     return RuntimeError(message).with_traceback(error.__traceback__)
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """Options as they were before TVM held them."""
     if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, str):
         return str(value)
     if isinstance(value, Sequence) and not isinstance(value, bytes):
-        return tuple(map(_plain, value))
+        return tuple(map(plain, value))
     return value

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import tvm_ffi
-from tvm import ir, relax
+from tvm import ir, relax, tirx
 from tvm.ir.prim import expr as prim
 
 from tvm_byoc_kit.errors import ModelError
@@ -227,20 +227,22 @@ class _CompositeReader:
 
     def _plain(self, value: Any, where: str) -> Any:
         """A number, text or attribute of TVM's as a plain Python value."""
+        if isinstance(value, (prim.IntImm, prim.FloatImm, ir.StringImm)):
+            value = value.value
+        elif isinstance(value, ir.PrimType):
+            value = value.dtype
         if value is None or isinstance(value, (bool, int, float)):
             return value
         if isinstance(value, str):
             return str(value)
         if isinstance(value, Sequence):
             return tuple(self._plain(item, where) for item in value)
-        if isinstance(value, ir.PrimType):
-            value = value.dtype
         if isinstance(value, tvm_ffi.dtype):
             return None if str(value) in ("void", "") else str(value)
-        if isinstance(value, (prim.IntImm, prim.FloatImm, ir.StringImm)):
-            return self._plain(value.value, where)
         if isinstance(value, (prim.ExprWithOp, ir.Var)):
             return self._region.dimension(value, self._symbols)
+        if isinstance(value, tirx.IndexMap):
+            return _index_map(value)
         raise ModelError(f"{where}: a {type(value).__name__} cannot be read: {value}")
 
 
@@ -326,6 +328,12 @@ class _Names:
             free = f"{name}_{self._numbers[name]}"
         self._taken.add(free)
         return free
+
+
+def _index_map(index_map: Any) -> tuple[Dim, ...]:
+    """The final indices of a map, over the initial ones, which are called `i0`, `i1` and so on."""
+    names = {var: f"i{axis}" for axis, var in enumerate(index_map.initial_indices)}
+    return tuple(_render(index, names.__getitem__) for index in index_map.final_indices)
 
 
 _INFIX = {prim.Add: "+", prim.Sub: "-", prim.Mul: "*", prim.FloorDiv: "//", prim.FloorMod: "%"}

@@ -16,6 +16,7 @@ from tvm_byoc_kit.errors import (
     BackendUnavailable,
     InputError,
     ModelError,
+    OptionError,
     reason,
 )
 from tvm_byoc_kit.native import without_torch
@@ -85,7 +86,7 @@ class Executable:
         Raises
         ------
         BackendUnavailable
-            When the code is for a GPU and there is none.
+            When the code, or a region, is for a GPU and there is none.
         ModelError
             When TVM cannot start the model, for instance with a weight that has no elements.
         """
@@ -189,8 +190,8 @@ class Executable:
         return np.array(np.from_dlpack(value))
 
     def _check_device(self) -> None:
-        if self._on_gpu:
-            status = probe("device:cuda")
+        for name in ("device:cuda",) if self._on_gpu else _devices(self.manifest):
+            status = probe(name)
             if not status:
                 raise BackendUnavailable(
                     self.manifest.backend, "device", status.detail, status.remedy
@@ -252,6 +253,16 @@ def checked_inputs(specs: Sequence[TensorSpec], inputs: Mapping[str, Any]) -> li
 
 def _is_cuda(target: str) -> bool:
     return "cuda" in target.split('"kind"', 1)[-1].split(",", maxsplit=1)[0]
+
+
+def _devices(manifest: Manifest) -> tuple[str, ...]:
+    """Probes of the devices that the regions of an artifact run on."""
+    from tvm_byoc_kit.backend import get_backend
+
+    try:
+        return get_backend(manifest.backend).requires.get("device", ()) if manifest.loaders else ()
+    except OptionError:  # a backend that is not installed, only its runtime
+        return ()
 
 
 def _device(target: str) -> Any:

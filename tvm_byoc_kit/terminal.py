@@ -7,7 +7,7 @@ import os
 import sys
 import tempfile
 import warnings
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,11 +15,11 @@ from tvm_byoc_kit.errors import ByocError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from contextlib import AbstractContextManager
 
     from rich.console import Console
+    from rich.status import Status
 
-__all__ = ["make_console", "progress", "quiet_native_log"]
+__all__ = ["has_spinner", "make_console", "progress", "quiet_native_log", "say"]
 
 _WIDTH_OF_FILES = 160
 _PACKAGE = Path(__file__).parent
@@ -37,9 +37,33 @@ def make_console() -> Console:
     return Console(highlight=False, soft_wrap=True, width=width)
 
 
-def progress(console: Console, text: str) -> AbstractContextManager[object]:
+# The spinner of the command that runs, outermost first.
+_SPINNERS: list[Status] = []
+
+
+@contextmanager
+def progress(console: Console, text: str) -> Iterator[None]:
     """A spinner with `text` while the block runs; nothing when standard output is no terminal."""
-    return console.status(text) if console.is_terminal else nullcontext()
+    if not console.is_terminal:
+        yield
+        return
+    with console.status(text) as spinner:
+        _SPINNERS.append(spinner)
+        try:
+            yield
+        finally:
+            _SPINNERS.remove(spinner)
+
+
+def has_spinner() -> bool:
+    """Whether a spinner is shown, beside which nothing else may draw."""
+    return bool(_SPINNERS)
+
+
+def say(text: str) -> None:
+    """Put `text` beside the spinner, if one is shown."""
+    for spinner in _SPINNERS[-1:]:
+        spinner.update(text)
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from tvm.relax.backend.pattern_registry import get_patterns_with_prefix
 import tvm_byoc_kit as byoc
 from tvm_byoc_kit.backends.tensorrt import BACKEND
 from tvm_byoc_kit.backends.tensorrt.patterns import EXTENSIONS, tensorrt_patterns
+from tvm_byoc_kit.backends.tensorrt.quantization import quantization_patterns
 
 op = relax.op
 nn = op.nn
@@ -69,7 +70,8 @@ def test_upstreams_own_table_is_not_changed() -> None:
     before = [pattern.name for pattern in get_patterns_with_prefix("tensorrt")]
     ours = [pattern.name for pattern in tensorrt_patterns()]
     assert [pattern.name for pattern in get_patterns_with_prefix("tensorrt")] == before
-    assert ours == [*before, *(f"tensorrt.{name}" for name in EXTENSIONS)]
+    quantized = [pattern.name for pattern in quantization_patterns("tensorrt.")]
+    assert ours == [*quantized, *before, *(f"tensorrt.{name}" for name in EXTENSIONS)]
 
 
 def test_a_name_that_upstream_has_stays_upstreams(monkeypatch: pytest.MonkeyPatch) -> None:

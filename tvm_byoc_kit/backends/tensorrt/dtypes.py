@@ -15,7 +15,7 @@ from tvm_byoc_kit.backends.operands import named_tensors
 if TYPE_CHECKING:
     from tvm.relax import Call
 
-__all__ = ["mixed_dtypes", "refused_dtype"]
+__all__ = ["mixed_dtypes", "operand_dtypes", "refused_dtype"]
 
 _FLOAT = ("float32", "float16", "bfloat16")
 _INTEGER = ("int32", "int64")
@@ -54,12 +54,15 @@ def _by_name(*groups: tuple[_Dtypes, str]) -> dict[str, _Dtypes]:
 
 
 _INDICES = {"operand 1": _INTEGER}
+_QUANTIZED = ("float32", "float16")
+# A zero point that is 0 may be of any dtype: it goes nowhere.
+_PARAMETERS = {"operand 1": _QUANTIZED, "operand 2": ("int8", "uint8", "int16", "int32", "float16")}
 _DTYPES = _by_name(
     (
         _Dtypes(_NUMBER),
         (
             "add subtract multiply maximum minimum nn.relu abs negative sign square clip "
-            "sum prod max min cumsum"
+            "sum prod max min"
         ),
     ),
     (
@@ -83,13 +86,23 @@ _DTYPES = _by_name(
     ),
     # Only inputs of a network may be uint8; nothing but a cast reads them.
     (_Dtypes((*_ANY, "uint8"), _ANY), "astype"),
-    (_Dtypes(widens=True), "matmul nn.conv1d nn.conv2d nn.conv3d"),
+    (_Dtypes(_ANY, _NUMBER), "cumsum"),
     (
-        _Dtypes(("float32", "float16"), widens=True),
-        "nn.conv1d_transpose nn.conv2d_transpose nn.conv3d_transpose",
+        _Dtypes(widens=True),
+        (
+            "matmul nn.conv1d nn.conv2d nn.conv3d "
+            "nn.conv1d_transpose nn.conv2d_transpose nn.conv3d_transpose"
+        ),
     ),
     (_Dtypes(("float32", "float16")), "image.resize2d"),
+    (_Dtypes(_QUANTIZED, ("int8",), other=_PARAMETERS), "quantize"),
+    (_Dtypes(("int8",), _QUANTIZED, other=_PARAMETERS), "dequantize"),
 )
+
+
+def operand_dtypes(name: str) -> tuple[str, ...]:
+    """What the data of an operator, such as ``relax.add``, may be."""
+    return _DTYPES.get(name, _DEFAULT).operands
 
 
 def refused_dtype(call: Call) -> str | None:

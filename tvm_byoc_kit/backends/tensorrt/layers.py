@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tvm_byoc_kit.backends.operands import shape, static, text
+from tvm_byoc_kit.backends.operands import equal, shape, static, text
+from tvm_byoc_kit.backends.tensorrt.quantization import is_stored_weights
 
 if TYPE_CHECKING:
     from tvm.relax import Call
@@ -20,16 +21,27 @@ def _ints(values: Any) -> list[int]:
 
 
 def _layouts(**expected: str) -> Predicate:
-    """A predicate for the layouts that an op's attributes name."""
+    """A predicate for the layouts that an op's attributes name: of the same axes, in any order."""
 
     def predicate(call: Call) -> str | None:
         for attribute, layout in expected.items():
             found = getattr(call.attrs, attribute)
-            if found not in ("", layout):
-                return f"{call.op.name}: {attribute} is {found}; TensorRT has {layout}"
+            if found and sorted(found) != sorted(layout):
+                return f"{call.op.name}: {attribute} is {found}; TensorRT has the axes {layout}"
         return None
 
     return predicate
+
+
+def _channels_first(call: Call) -> str | None:
+    if call.attrs.layout != "NCHW":
+        return f"{call.op.name}: layout is {call.attrs.layout}; TensorRT has NCHW"
+    return None
+
+
+def _spatial(expr: Any, layout: str) -> list[Any]:
+    """Depth, height and width."""
+    return [shape(expr)[layout.index(axis)] for axis in sorted(set(layout) - set("NC"))]
 
 
 def _constant(position: int, what: str) -> Predicate:
@@ -38,7 +50,8 @@ def _constant(position: int, what: str) -> Predicate:
     def predicate(call: Call) -> str | None:
         from tvm.ir import GenericConst
 
-        if isinstance(call.args[position], GenericConst):
+        operand = call.args[position]
+        if isinstance(operand, GenericConst) or is_stored_weights(operand):
             return None
         return (
             f"{call.op.name}: the {what} are computed or an input; TensorRT has constants. "
@@ -48,31 +61,11 @@ def _constant(position: int, what: str) -> Predicate:
     return predicate
 
 
-def _fixed_sizes(*positions: int) -> Predicate:
-    """A predicate for parameters, which a converter brings into the shape of the data."""
-
-    def predicate(call: Call) -> str | None:
-        for position in positions:
-            sizes = shape(call.args[position])
-            if any(static(size) is None for size in sizes):
-                return f"{call.op.name}: operand {position} is {text(sizes)}; expected fixed sizes"
-        return None
-
-    return predicate
-
-
-def _rank_of_one(call: Call) -> str | None:
-    rank = len(shape(call.args[0]))
-    if rank < 2:  # noqa: PLR2004 - a batch and something
-        return f"{call.op.name}: operand 0 has rank {rank}; TensorRT has 2 or more"
-    return None
-
-
 # --- Convolutions -------------------------------------------------------------------------------
 
 
 def _dynamic_channels(call: Call) -> str | None:
-    channels = shape(call.args[0])[1]
+    channels = shape(call.args[0])[str(call.attrs.data_layout).index("C")]
     if static(channels) is None:
         return f"{call.op.name}: there are {text([channels])} channels; TensorRT has a fixed number"
     return None
@@ -111,34 +104,44 @@ def _wide_padding(call: Call) -> str | None:
 
 
 def _dynamic_ceil_mode(call: Call) -> str | None:
-    sizes = shape(call.args[0])[2:]
-    if call.attrs.ceil_mode and any(static(size) is None for size in sizes):
-        return (
-            f"{call.op.name}: ceil_mode over {text(sizes)}; TensorRT rounds otherwise, which takes "
-            "fixed sizes to make up for"
-        )
-    return None
-
-
-def _ceil_mode_counts_padding(call: Call) -> str | None:
-    if call.attrs.ceil_mode and call.attrs.count_include_pad:
-        return (
-            f"{call.op.name}: ceil_mode with count_include_pad; TensorRT counts the elements "
-            "beyond the padding too"
-        )
-    return None
-
-
-def _uneven_windows(call: Call) -> str | None:
-    source = [static(size) for size in shape(call.args[0])[2:]]
-    target = [static(size) for size in shape(call)[2:]]
-    if all(size == 1 for size in target):
+    """A last window that begins in the end padding counts for TensorRT, and not for Relax."""
+    attrs, sizes = call.attrs, _spatial(call.args[0], str(call.attrs.layout))
+    if not attrs.ceil_mode or all(static(size) is not None for size in sizes):
         return None
-    pairs = zip(source, target, strict=True)
-    if any(a is None or b is None or a % b for a, b in pairs):
+    end, strides = _ints(attrs.padding)[len(sizes) :], _ints(attrs.strides)
+    window = _ints(attrs.pool_size)
+    if any(pad + step > size for pad, step, size in zip(end, strides, window, strict=True)):
         return (
-            f"{call.op.name}: {text(shape(call.args[0])[2:])} to {text(shape(call)[2:])}; "
-            "TensorRT has windows of one size"
+            f"{call.op.name}: ceil_mode over {text(sizes)}, in steps of {strides} with end padding "
+            f"{end}; TensorRT rounds otherwise, which takes fixed sizes to make up for, or a "
+            "window as large as both"
+        )
+    return None
+
+
+def _counts_padding_of_a_symbol(call: Call) -> str | None:
+    """What counts in a last window that is not filled depends on the size."""
+    attrs, sizes = call.attrs, _spatial(call.args[0], str(call.attrs.layout))
+    counts = attrs.ceil_mode and attrs.count_include_pad and any(_ints(attrs.padding))
+    if counts and any(static(size) is None for size in sizes):
+        return (
+            f"{call.op.name}: ceil_mode with count_include_pad over {text(sizes)}; TensorRT counts "
+            "the elements beyond the padding too, which takes fixed sizes to make up for"
+        )
+    return None
+
+
+def _windows_of_a_symbol(call: Call) -> str | None:
+    attrs = call.attrs
+    source = _spatial(call.args[0], str(attrs.layout))
+    target = _spatial(call, str(attrs.out_layout or attrs.layout))
+    if any(
+        static(count) != 1 and static(size) is None and not equal(size, count)
+        for size, count in zip(source, target, strict=True)
+    ):
+        return (
+            f"{call.op.name}: {text(source)} to {text(target)}; TensorRT divides a fixed size into "
+            "windows"
         )
     return None
 
@@ -161,14 +164,6 @@ def _axes_out_of_order(call: Call) -> str | None:
     return None
 
 
-def _dynamic_axes(call: Call) -> str | None:
-    sizes = shape(call.args[0])
-    over = [sizes[axis] for axis in _ints(call.attrs.axes)]
-    if any(static(size) is None for size in over):
-        return f"{call.op.name}: over {text(over)}; TensorRT's scale and bias have fixed sizes"
-    return None
-
-
 def _without_scale_or_center(call: Call) -> str | None:
     """TVM's own kernels apply both whatever these attributes say."""
     for attribute in ("scale", "center"):
@@ -183,44 +178,46 @@ def _training(call: Call) -> str | None:
     return None
 
 
-def _other_channel_axis(call: Call) -> str | None:
-    rank = len(shape(call.args[0]))
-    channel = int(call.attrs.channel_axis) % rank
-    axes = sorted(axis % rank for axis in _ints(call.attrs.axes))
-    if channel != 1 or axes != list(range(2, rank)):
-        return (
-            f"{call.op.name}: channels at axis {channel}, over the axes {axes}; "
-            "TensorRT has channels at 1, over all behind them"
-        )
-    return None
-
-
-def _dynamic_beside_batch(call: Call) -> str | None:
-    sizes = shape(call.args[0])[1:]
-    if any(static(size) is None for size in sizes):
-        return (
-            f"{call.op.name}: {text(shape(call.args[0]))}; only the first dimension may be "
-            "symbolic: TensorRT reshapes the rest"
-        )
+def _groups_of_a_symbol(call: Call) -> str | None:
+    channels = shape(call.args[0])[int(call.attrs.channel_axis)]
+    if static(channels) is None:
+        return f"{call.op.name}: there are {text([channels])} channels; TensorRT has a fixed number"
     return None
 
 
 # --- Attention ----------------------------------------------------------------------------------
 
 
-def _masked(call: Call) -> str | None:
-    for attribute in ("causal_mask", "window_size"):
-        value = getattr(call.attrs, attribute)
-        if value is not None:
-            return f"{call.op.name}: {attribute} is {value}; expected none, or the mask as a bias"
+def _windowed_attention(call: Call) -> str | None:
+    if call.attrs.window_size is not None:
+        return (
+            f"{call.op.name}: window_size is {call.attrs.window_size}; expected none, or the mask "
+            "as a bias"
+        )
     return None
 
 
-def _dynamic_attention(call: Call) -> str | None:
-    """Heads and features are reshaped and divided by."""
-    for i, arg in enumerate(call.args[:3]):
-        if any(static(size) is None for size in shape(arg)[2:]):
-            return f"{call.op.name}: operand {i} is {text(shape(arg))}; expected fixed heads"
+def _causal_attention(call: Call) -> str | None:
+    """The mask is a constant, and every query has to see a key."""
+    mask = call.attrs.causal_mask
+    if mask is None:
+        return None
+    queries, keys = (static(shape(arg)[1]) for arg in call.args[:2])
+    if queries is None or keys is None:
+        lengths = text([shape(arg)[1] for arg in call.args[:2]])
+        return f"{call.op.name}: causal_mask is {mask} over {lengths}; expected fixed lengths"
+    if mask == "BottomRight" and queries > keys:
+        return (
+            f"{call.op.name}: causal_mask is {mask}, where {queries} queries see {keys} keys; "
+            "expected as many or more"
+        )
+    return None
+
+
+def _scale_of_a_symbol(call: Call) -> str | None:
+    features = shape(call.args[0])[3]
+    if call.attrs.scale is None and static(features) is None:
+        return f"{call.op.name}: a scale for {text([features])} features; expected a fixed number"
     return None
 
 
@@ -293,7 +290,7 @@ def _pool(dims: str, *more: Predicate) -> Sequence[Predicate]:
 
 
 def _adaptive(dims: str) -> Sequence[Predicate]:
-    return (_layouts(layout=_RESULT[dims], out_layout=_RESULT[dims]), _uneven_windows)
+    return (_layouts(layout=_RESULT[dims], out_layout=_RESULT[dims]), _windows_of_a_symbol)
 
 
 _DIMS = ("1d", "2d", "3d")
@@ -307,27 +304,16 @@ PREDICATES: Mapping[str, Sequence[Predicate]] = {
         for dims in _DIMS
     },
     **{f"relax.nn.max_pool{dims}": _pool(dims) for dims in _DIMS},
-    **{f"relax.nn.avg_pool{dims}": _pool(dims, _ceil_mode_counts_padding) for dims in _DIMS},
+    **{f"relax.nn.avg_pool{dims}": _pool(dims, _counts_padding_of_a_symbol) for dims in _DIMS},
     **{f"relax.nn.adaptive_avg_pool{dims}": _adaptive(dims) for dims in _DIMS},
     **{f"relax.{name}": (_no_axis,) for name in _REDUCTIONS},
-    "relax.nn.softmax": (_rank_of_one,),
-    "relax.nn.layer_norm": (
-        _rank_of_one,
-        _axes_out_of_order,
-        _dynamic_axes,
-        _without_scale_or_center,
-    ),
-    "relax.nn.rms_norm": (_axes_out_of_order, _dynamic_axes),
-    "relax.nn.batch_norm": (_training, _fixed_sizes(1, 2, 3, 4)),
-    "relax.nn.group_norm": (
-        _other_channel_axis,
-        _without_scale_or_center,
-        _dynamic_beside_batch,
-    ),
-    "relax.nn.instance_norm": (_without_scale_or_center, _fixed_sizes(1, 2)),
-    "relax.nn.prelu": (_fixed_sizes(1),),
-    "relax.nn.attention": (_masked, _dynamic_attention),
-    "relax.nn.attention_bias": (_masked, _dynamic_attention),
-    "relax.image.resize2d": (_layouts(layout="NCHW"), _resize_size, _resize_mode),
+    "relax.nn.layer_norm": (_axes_out_of_order, _without_scale_or_center),
+    "relax.nn.rms_norm": (_axes_out_of_order,),
+    "relax.nn.batch_norm": (_training,),
+    "relax.nn.group_norm": (_groups_of_a_symbol, _without_scale_or_center),
+    "relax.nn.instance_norm": (_without_scale_or_center,),
+    "relax.nn.attention": (_windowed_attention, _causal_attention, _scale_of_a_symbol),
+    "relax.nn.attention_bias": (_windowed_attention, _causal_attention, _scale_of_a_symbol),
+    "relax.image.resize2d": (_channels_first, _resize_size, _resize_mode),
     "relax.clip": (_clip_bounds,),
 }

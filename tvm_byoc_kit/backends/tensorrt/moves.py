@@ -1,14 +1,13 @@
 """What TensorRT cannot run of the ops that move data, and where symbolic sizes go too far.
 
-A reshape of TensorRT keeps a dynamic dimension in its place, or finds one that moved from the
-number of elements. Two that moved it cannot tell apart.
+Sizes that are known at run time only are computed from the shape of the operand. A reshape finds
+one more of them from the number of elements.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import zip_longest
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tvm_byoc_kit.backends.operands import equal, shape, static, text
 from tvm_byoc_kit.rewriting import array_of
@@ -21,56 +20,16 @@ if TYPE_CHECKING:
 __all__ = ["PREDICATES"]
 
 
-def _moved(source: Sequence[Any], target: Sequence[Any]) -> list[Any]:
-    """The symbolic dimensions of `target` that `source` has not in the same place."""
-    return [
-        new
-        for old, new in zip_longest(source, target)
-        if new is not None and static(new) is None and (old is None or not equal(old, new))
-    ]
-
-
-def _moved_dimensions(call: Call) -> str | None:
+def _new_dimensions(call: Call) -> str | None:
     source, target = shape(call.args[0]), shape(call)
-    if len(_moved(source, target)) > 1:
+    new = [
+        dim for dim in target if static(dim) is None and not any(equal(dim, old) for old in source)
+    ]
+    if len(new) > 1:
         return (
             f"{call.op.name}: {text(source)} to {text(target)}; "
-            "TensorRT has one dynamic dimension that moves"
+            "TensorRT finds one dimension that the operand has not"
         )
-    return None
-
-
-def _raised_operand(call: Call) -> str | None:
-    """Operands of TensorRT's layers have the same rank: a reshape adds leading ones."""
-    from tvm import relax
-
-    operands = [arg for arg in call.args if isinstance(arg.ty, relax.TensorType)]
-    rank = max(len(shape(arg)) for arg in operands)
-    for i, arg in enumerate(operands):
-        sizes = shape(arg)
-        if len(_moved(sizes, (1,) * (rank - len(sizes)) + sizes)) > 1:
-            return (
-                f"{call.op.name}: operand {i}, {text(sizes)}, is raised to rank {rank}; "
-                "TensorRT has one dynamic dimension that moves"
-            )
-    return None
-
-
-def _stacked(call: Call) -> str | None:
-    part = call.args[0].fields[0]
-    axis = int(call.attrs.axis or 0) % len(shape(call))
-    sizes = shape(part)
-    if len(_moved(sizes, (*sizes[:axis], 1, *sizes[axis:]))) > 1:
-        return (
-            f"{call.op.name}: {text(sizes)} along a new axis {axis}; "
-            "TensorRT has one dynamic dimension that moves"
-        )
-    return None
-
-
-def _flattened(call: Call) -> str | None:
-    if call.attrs.axis is None and len(shape(call.args[0])) > 1:
-        return f"{call.op.name}: without an axis; TensorRT has one"
     return None
 
 
@@ -92,38 +51,63 @@ def _computed_bounds(call: Call) -> str | None:
     return None
 
 
+def _slices(call: Call) -> list[tuple[int, int, int, int]]:
+    """Axis, begin, end and stride."""
+    rows = [[int(number.value) for number in arg.fields] for arg in call.args[1:]]
+    axes, begin, end, *strides = rows
+    ones = [1] * len(axes)
+    return list(zip(axes, begin, end, *(strides or [ones]), strict=True))
+
+
 def _sliced_symbol(call: Call) -> str | None:
+    """Relax itself derives the wrong size for these."""
     sizes = shape(call.args[0])
-    for axis in (int(axis.value) for axis in call.args[1].fields):
-        if static(sizes[axis]) is None:
-            return f"{call.op.name}: axis {axis} of {text(sizes)}; TensorRT slices a fixed size"
+    for axis, begin, end, stride in _slices(call):
+        if static(sizes[axis]) is not None:
+            continue
+        where = f"{call.op.name}: axis {axis} of {text(sizes)}"
+        if stride < 0:
+            return f"{where} backwards; expected a fixed size"
+        if call.attrs.assume_inbound:
+            return f"{where} with assume_inbound; expected a fixed size"
+        if (end <= begin and (begin < 0) == (end < 0)) or not end:
+            return f"{where} from {begin} to {end} has no elements; TensorRT has one or more"
     return None
 
 
-def _resized_symbol(call: Call) -> str | None:
-    """The slice's size on such an axis would have to be computed from the input's."""
-    source, target = shape(call.args[0]), shape(call)
-    source = (1,) * (len(target) - len(source)) + source
-    for old, new in zip(source, target, strict=True):
-        if (static(old) is None or static(new) is None) and not equal(old, new):
+def _sliced_beyond(call: Call) -> str | None:
+    """With `assume_inbound` the bounds are taken for good, wherever they are."""
+    sizes, result = shape(call.args[0]), shape(call)
+    for axis, *bounds in _slices(call):
+        size = static(sizes[axis])
+        count = None if size is None else len(range(*slice(*bounds).indices(size)))
+        if count is not None and count != static(result[axis]):
             return (
-                f"{call.op.name}: {text(source)} to {text(target)}; "
-                "only dimensions of fixed size may change"
+                f"{call.op.name}: {text([result[axis]])} elements of axis {axis} of {text(sizes)}; "
+                f"TensorRT has {count} there"
             )
     return None
 
 
-def _flipped_symbol(call: Call) -> str | None:
-    size = shape(call.args[0])[int(call.attrs.axis)]
-    if static(size) is None:
-        return f"{call.op.name}: over `{size}`; TensorRT steps back from a fixed end"
+def _repeated_symbol(call: Call) -> str | None:
+    sizes = shape(call.args[0])
+    axis = call.attrs.axis
+    if any(static(size) is None for size in (sizes if axis is None else [sizes[int(axis)]])):
+        return f"{call.op.name}: along {text(sizes)}; TensorRT repeats a fixed size"
     return None
 
 
 def _broadcast_to_symbol(call: Call) -> str | None:
-    """The shape is an operand that does not reach the composite's function."""
-    if any(static(size) is None for size in shape(call)):
-        return f"{call.op.name}: to {text(shape(call))}; expected fixed sizes"
+    """A size that the operand has not may be that of no tensor in the region."""
+    source, target = shape(call.args[0]), shape(call)
+    raised = (1,) * (len(target) - len(source)) + source
+    for old, new in zip(raised, target, strict=True):
+        strange = static(new) is None and not any(equal(new, size) for size in source)
+        if strange or (static(old) is None and not equal(old, new)):
+            return (
+                f"{call.op.name}: {text(source)} to {text(target)}; "
+                "expected fixed sizes, or the operand's own"
+            )
     return None
 
 
@@ -155,16 +139,19 @@ def _wide_pad(call: Call) -> str | None:
 # --- Gathers ------------------------------------------------------------------------------------
 
 
+_INDEX_MODES = ("fast", "clip", "wrap")
+
+
 def _index_bounds(call: Call) -> str | None:
-    """Where Relax would clip or wrap an index, or read beyond the tensor, TensorRT gives 0."""
+    """Beyond the tensor TensorRT gives 0: what Relax clips or wraps is calculated before."""
+    mode = getattr(call.attrs, "mode", "fast")
+    if mode not in _INDEX_MODES:
+        return f"{call.op.name}: mode is {mode}; expected {', '.join(_INDEX_MODES)}"
     sizes = shape(call.args[0])
     at = int(call.attrs.axis or 0) % len(sizes)
     size = static(sizes[at])
     indices = array_of(call.args[1])
-    mode = getattr(call.attrs, "mode", "fast")
-    if indices is None:
-        if mode != "fast":
-            return f"{call.op.name}: mode is {mode}; TensorRT has no such check of indices"
+    if indices is None or mode != "fast":
         return None
     if indices.min() < 0 or (size is not None and indices.max() >= size):
         return (
@@ -222,47 +209,30 @@ def _no_permutation(call: Call) -> str | None:
     return None
 
 
-def _dynamic_pixels(call: Call) -> str | None:
-    if any(static(size) is None for size in shape(call.args[0])[-3:]):
+_MOST_SPLIT = 6  # two dimensions are added, and nvinfer1::Dims::MAX_DIMS is 8
+
+
+def _many_pixels(call: Call) -> str | None:
+    rank = len(shape(call.args[0]))
+    if rank > _MOST_SPLIT:
         return (
-            f"{call.op.name}: {text(shape(call.args[0]))}; only leading dimensions may be "
-            "symbolic: TensorRT reshapes the others"
+            f"{call.op.name}: operand 0 has {rank} dimensions; TensorRT has up to {_MOST_SPLIT}, "
+            "two of which it splits"
         )
     return None
 
-
-def _cumulative_dtype(call: Call) -> str | None:
-    if call.attrs.dtype and str(call.attrs.dtype) != str(call.args[0].ty.dtype):
-        return (
-            f"{call.op.name}: sums {call.args[0].ty.dtype} as {call.attrs.dtype}; "
-            "TensorRT has one dtype"
-        )
-    return None
-
-
-_RESHAPES = ("reshape", "flatten", "nn.batch_flatten", "expand_dims", "squeeze")
-_BROADCASTING = (
-    "add subtract multiply divide power maximum minimum equal not_equal less less_equal greater "
-    "greater_equal logical_and logical_or logical_xor bitwise_and bitwise_or bitwise_xor where "
-    "matmul"
-)
 
 #: What is asked of the calls of each op, in this order.
 PREDICATES: Mapping[str, Sequence[Predicate]] = {
-    **{f"relax.{name}": (_moved_dimensions,) for name in _RESHAPES},
-    **{f"relax.{name}": (_raised_operand,) for name in _BROADCASTING.split()},
-    "relax.stack": (_stacked,),
+    **{f"relax.{name}": (_new_dimensions,) for name in ("reshape", "flatten", "nn.batch_flatten")},
     "relax.split": (_split,),
-    "relax.strided_slice": (_computed_bounds, _sliced_symbol),
+    "relax.strided_slice": (_computed_bounds, _sliced_symbol, _sliced_beyond),
     "relax.broadcast_to": (_broadcast_to_symbol,),
-    "relax.tile": (_resized_symbol,),
-    "relax.repeat": (_flattened, _resized_symbol),
-    "relax.flip": (_flipped_symbol,),
-    "relax.nn.pad": (_pad_mode, _wide_pad, _resized_symbol),
+    "relax.repeat": (_repeated_symbol,),
+    "relax.nn.pad": (_pad_mode, _wide_pad),
     "relax.take": (_index_bounds,),
     "relax.gather_elements": (_index_bounds, _other_sizes),
     "relax.gather_nd": (_batched_positions, _position_bounds),
     "relax.layout_transform": (_no_permutation,),
-    "relax.nn.pixel_shuffle": (_dynamic_pixels,),
-    "relax.cumsum": (_flattened, _cumulative_dtype),
+    "relax.nn.pixel_shuffle": (_many_pixels,),
 }

@@ -12,6 +12,8 @@ import functools
 import importlib
 from typing import TYPE_CHECKING
 
+from tvm_byoc_kit.backends.tensorrt.quantization import quantization_patterns
+
 if TYPE_CHECKING:
     from tvm.relax.transform import FusionPattern
 
@@ -25,14 +27,14 @@ _OPERATORS: dict[int, str] = {
     1: (
         # IActivationLayer
         "nn.gelu nn.gelu_tanh nn.leakyrelu nn.selu nn.softplus "
-        # IUnaryLayer; rsqrt, square and isfinite take a second layer
+        # IUnaryLayer; rsqrt and isfinite take several, square is x * x
         "round sign rsqrt square tan sinh cosh asin acos asinh acosh atanh "
         "isnan isinf isfinite logical_not bitwise_not "
         # ICastLayer, ICumulativeLayer
         "astype cumsum "
         # IShuffleLayer and IConcatenationLayer
         "flatten stack nn.pixel_shuffle "
-        # ISliceLayer, in its modes FILL, CLAMP, REFLECT and WRAP, with steps of 0 and -1
+        # ISliceLayer, in its modes FILL, CLAMP, REFLECT and WRAP, or in steps of -1; repeat gathers
         "nn.pad tile repeat flip "
         # IPoolingLayer and IReduceLayer
         "nn.max_pool1d nn.avg_pool1d nn.adaptive_avg_pool1d nn.adaptive_avg_pool3d "
@@ -76,10 +78,14 @@ def _additions() -> tuple[FusionPattern, ...]:
 
 
 def tensorrt_patterns() -> list[FusionPattern]:
-    """Upstream's table, then the additions that it has no pattern for, whatever its release."""
+    """Upstream's table, and what it has no pattern for, whatever its release.
+
+    Quantized weights come first: a convolution is matched with them before it is alone.
+    """
     from tvm.relax.backend.pattern_registry import get_patterns_with_prefix
 
     importlib.import_module(_UPSTREAM)
     upstream = list(get_patterns_with_prefix(_PREFIX))
     names = {pattern.name for pattern in upstream}
-    return upstream + [pattern for pattern in _additions() if pattern.name not in names]
+    additions = [pattern for pattern in _additions() if pattern.name not in names]
+    return [*quantization_patterns(_PREFIX), *upstream, *additions]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tvm_byoc_kit.backends.operands import named_tensors, static
-from tvm_byoc_kit.backends.tensorrt import layers, moves
+from tvm_byoc_kit.backends.tensorrt import layers, moves, quantization
 from tvm_byoc_kit.backends.tensorrt.dtypes import mixed_dtypes, refused_dtype
 from tvm_byoc_kit.predicates import first_reason
 
@@ -77,6 +77,8 @@ def _constants_only(call: Call) -> str | None:
     from tvm import relax
     from tvm.ir import GenericConst
 
+    if call.op.name == "relax.dequantize":  # of weights, which TensorRT keeps as bytes
+        return None
     parts = [
         part
         for arg in call.args
@@ -104,5 +106,6 @@ _ALWAYS: tuple[Predicate, ...] = (
 def refusal(call: Call) -> str | None:
     """Why TensorRT cannot run `call`, or None when it can."""
     name = call.op.name
-    own = (*layers.PREDICATES.get(name, ()), *moves.PREDICATES.get(name, ()))
+    tables = (layers.PREDICATES, moves.PREDICATES, quantization.PREDICATES)
+    own = (predicate for table in tables for predicate in table.get(name, ()))
     return first_reason((*_ALWAYS, *own), call)
