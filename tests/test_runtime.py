@@ -305,6 +305,15 @@ def test_inputs_of_fixed_shape_may_have_any_strides(make_module: Any) -> None:
         np.testing.assert_array_equal(exe.run({"x": tensor})["output_0"], view)
 
 
+@pytest.mark.parametrize("shape", [(2, 0, 4), (0, 3), (3, 0), (0,)])
+@pytest.mark.parametrize("batch", ["fixed", "symbolic"])
+def test_empty_tensors_go_in_and_out(make_module: Any, shape: tuple[int, ...], batch: str) -> None:
+    dims = shape if batch == "fixed" else ("n", *shape[1:])
+    exe = byoc.compile(make_module({"x": (dims, "float32")}, relax.op.nn.relu), "llvm")
+    assert exe(np.zeros(shape, "float32")).shape == shape
+    assert exe.run({"x": np.zeros(shape, "float32")})[exe.outputs[0].name].shape == shape
+
+
 def test_bfloat16_is_taken_and_given_as_ml_dtypes_has_it(make_module: Any) -> None:
     exe = byoc.compile(make_module({"x": ((3,), "bfloat16")}, relax.op.nn.relu), "llvm")
     x = np.array([-1, 0.5, 2], ml_dtypes.bfloat16)

@@ -41,6 +41,10 @@ def _aligned(shape: tuple[int, ...], dtype: Any) -> tuple[np.ndarray, Any]:
     size = np.dtype(dtype).itemsize
     for dim in shape:
         size *= dim
+    if not size:  # NumPy's strides of an empty array are not what TVM expects of a compact one
+        import tvm
+
+        return np.empty(shape, dtype), tvm.runtime.empty(shape, str(np.dtype(dtype)))
     memory = np.empty(size + _ALIGNMENT, np.uint8)
     start = -memory.__array_interface__["data"][0] % _ALIGNMENT
     array = memory[start : start + size].view(dtype).reshape(shape)
