@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +11,6 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parents[2]
-SCRIPT = ROOT / "scripts" / "real_models.py"
 PAGE = ROOT / "docs" / "real_models.md"
 MEMORY = 12 * 2**30
 
@@ -25,18 +22,6 @@ QUICK = {
     "basic-pitch": 0.7,
     "swift-f0": 0.6,
 }
-
-
-@pytest.fixture(scope="module")
-def script() -> Any:
-    spec = importlib.util.spec_from_file_location("real_models", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["real_models"] = module  # where dataclasses look for their annotations
-    spec.loader.exec_module(module)
-    yield module
-    del sys.modules["real_models"]
 
 
 @pytest.fixture(scope="module")

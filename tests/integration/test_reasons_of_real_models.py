@@ -8,12 +8,8 @@ holds the op alone, partitioned with the table as it is and with the predicates 
 from __future__ import annotations
 
 import functools
-import importlib.util
 import re
-import sys
 import warnings
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import onnx
@@ -21,7 +17,6 @@ import pytest
 
 import tvm_byoc_kit as byoc
 
-SCRIPT = Path(__file__).parents[2] / "scripts" / "real_models.py"
 BACKENDS = ("example_npu", "openvino", "tensorrt", "cutlass", "cublas", "cudnn")
 MODELS = (
     "magika",
@@ -35,18 +30,6 @@ MODELS = (
 # Calls that compile to no work of their own, and are not counted as ops.
 BOOKKEEPING = ("relax.shape_of", "relax.memory.view", "relax.assert_op")
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(scope="module")
-def script() -> Iterator[Any]:
-    spec = importlib.util.spec_from_file_location("real_models", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["real_models"] = module  # where dataclasses look for their annotations
-    spec.loader.exec_module(module)
-    yield module
-    del sys.modules["real_models"]
 
 
 @pytest.fixture(scope="module", params=MODELS)
