@@ -34,8 +34,8 @@ INTRODUCTION = """\
 - *Cases*: in tests/backends/tensorrt/cases_\\*.py, with attributes that are not the defaults. The
   finished `INetworkDefinition` of each is read back through NVIDIA's API and interpreted layer by
   layer with PyTorch; the result is PyTorch's, NumPy's or ONNX Runtime's for the operator, within
-  2e-5 of the largest magnitude in float32, 4e-3 in half, 3e-2 in bfloat16 (4e-2 for convolutions
-  and products). *n* marks operators with cases of a symbolic size, run at two sizes.
+  5e-6 of the largest magnitude in float32, 2e-3 in half, 1e-2 in bfloat16. *n* marks operators with
+  cases of a symbolic size, run at two sizes.
 - *Engines*: TensorRT-RTX builds one of each case, on a CPU, for the compute capabilities
   {capabilities}. The builder's report of the graph that it compiled has the layers of the network
   and, over the whole range of the profile, the shapes that Relax derives.

@@ -8,7 +8,7 @@ alike in all.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -116,15 +116,12 @@ class Case:
     inputs : tuple of Input
     precisions : tuple of str
         In which the numbers are compared.
-    within : float, optional
-        Relative tolerance in place of the precision's.
     """
 
     body: Body
     reference: Callable[..., Any]
     inputs: tuple[Input, ...]
     precisions: tuple[str, ...] = ("fp32", "fp16", "bf16")
-    within: Mapping[str, float] = field(default_factory=dict)
 
     @cached_property
     def subject(self) -> Subject:
@@ -179,7 +176,7 @@ class Case:
                 )
             ]
             found = self.subject.run(network, arrays)
-            error = compare(found, expected, precision, self.within.get(precision))
+            error = compare(found, expected, precision)
             worst = max(worst, error, key=lambda e: e.relative)
         return worst
 

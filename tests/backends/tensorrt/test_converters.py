@@ -6,7 +6,8 @@ import pytest
 
 from tvm_byoc_kit.backends.tensorrt.patterns import EXTENSIONS, tensorrt_patterns
 
-from .case import Case
+from . import engines
+from .case import RANGES, Case
 from .cases import CASES
 
 pytest.importorskip("tensorrt_rtx", reason="pip install tensorrt-rtx-cu13")
@@ -44,3 +45,19 @@ def test_an_engine_is_built(case: Case) -> None:
 @pytest.mark.parametrize(("case", "precision"), NARROW.values(), ids=NARROW)
 def test_a_narrow_engine_is_built(case: Case, precision: str) -> None:
     case.engine(precision)
+
+
+def test_an_engine_of_other_shapes_would_be_noticed() -> None:
+    network = CASES["nn.conv2d"]["dynamic"].subject.network()
+    engine = engines.build(network, RANGES)
+    engines.check(engine, network, RANGES)
+    for name in ("n", "h", "w"):
+        with pytest.raises(AssertionError):
+            engines.check(engine, network, {**RANGES, name: (2, 7, 64)})
+
+
+def test_what_the_vendor_says_against_a_network_is_told() -> None:
+    """TensorRT-RTX has no product of float32 for compute capability 7.5."""
+    network = CASES["nn.batch_matmul"]["matrices"].subject.network()
+    with pytest.raises(AssertionError, match="FP32 GEMM is not supported"):
+        engines.build(network, RANGES, (75,))

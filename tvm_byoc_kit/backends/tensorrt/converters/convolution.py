@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     Kernel = Tensor | np.ndarray
 
 _PLAIN = tuple(f"relax.nn.conv{n}d" for n in (1, 2, 3))
+_LINE = 3  # dimensions of the data; TensorRT has planes and volumes
 _TRANSPOSED = tuple(f"{name}_transpose" for name in _PLAIN)
 
 
@@ -75,4 +76,18 @@ def _windowed(net: NetworkBuilder, op: Op, layer: Layer, kernel: Kernel) -> Tens
         if not isinstance(kernel, np.ndarray):
             layer.set_input(1, kernel)
     layout = op.attrs["out_layout"] or op.attrs["data_layout"]
-    return from_planes(net, net.check(layer), layout)
+    result = net.check(layer)
+    if len(layout) == _LINE:
+        result = _without_fusion(net, result)
+    return from_planes(net, result, layout)
+
+
+def _without_fusion(net: NetworkBuilder, result: Tensor) -> Tensor:
+    """A plane as it is, to which nothing behind is added inside of the convolution.
+
+    TensorRT-RTX 1.7 fails to build a convolution, a reshape and the sum with a single number, which
+    it takes for a bias of too few dimensions: the usual case of one channel.
+    """
+    if result.shape[1] != 1:
+        return result
+    return net.reduce("MAX", result, [_LINE], keep=True)

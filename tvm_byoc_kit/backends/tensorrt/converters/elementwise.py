@@ -78,7 +78,22 @@ def square(net: NetworkBuilder, _op: Op, x: Tensor) -> Tensor:
 @converter(*_BINARY)
 def arithmetic(net: NetworkBuilder, op: Op, a: Data, b: Data) -> Tensor:
     """What one layer computes of two tensors."""
+    a, b = (_for_channels(x, op) for x in (a, b))
     return net.elementwise(_BINARY[op.name], a, b)
+
+
+_LINE = 3  # dimensions of data that TensorRT has as planes
+
+
+def _for_channels(x: Data, op: Op) -> Data:
+    """A constant of one number with it once for each channel of a line.
+
+    TensorRT-RTX 1.7 fails to build the sum of a line's convolution and a single number.
+    """
+    dims = op.results[0].shape
+    if not isinstance(x, np.ndarray) or x.size != 1 or len(dims) != _LINE:
+        return x
+    return np.full((1, dims[1], 1), x.reshape(-1)[0], x.dtype) if isinstance(dims[1], int) else x
 
 
 @converter("relax.power", widened=NARROW)
