@@ -340,6 +340,11 @@ REFUSED: dict[str, tuple[Params, Body, str]] = {
         lambda x: op.repeat(x, 2, 0),
         "along nx4; TensorRT repeats a fixed size",
     ),
+    "squeeze of a symbol": (
+        tensor("n", 4, 1),
+        lambda x: op.squeeze(x, [0, 2]),
+        "nx1 of nx4x1; TensorRT takes out ones",
+    ),
     "repeat of all with a symbol": (tensor(2, "n"), lambda x: op.repeat(x, 2), "along 2xn"),
     "pixel_shuffle of many dimensions": (
         tensor(1, 1, 1, 1, 4, 2, 2),

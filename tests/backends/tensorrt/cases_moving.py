@@ -75,6 +75,9 @@ _SHAPES: Cases = {
             lambda x: op.squeeze(x, [-1, 1]), lambda x: x[:, 0, :, :, 0], (f("n", 1, 4, 1, 1),)
         ),
         "all": Case(op.squeeze, torch.squeeze, (f(1, 3, 1, 4),)),
+        "all by name": Case(
+            lambda x: op.squeeze(x, [0, 1, 2, 3]), torch.squeeze, (f(1, 3, 1, 4),), _ONCE
+        ),
     },
     "transpose": {
         "three in a circle": Case(

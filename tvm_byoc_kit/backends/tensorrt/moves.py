@@ -97,6 +97,15 @@ def _repeated_symbol(call: Call) -> str | None:
     return None
 
 
+def _squeezed_symbol(call: Call) -> str | None:
+    """Relax takes a symbol that is named for 1."""
+    sizes = shape(call.args[0])
+    named = [sizes[int(axis)] for axis in call.attrs.axis or ()]
+    if any(static(size) is None for size in named):
+        return f"{call.op.name}: {text(named)} of {text(sizes)}; TensorRT takes out ones"
+    return None
+
+
 def _broadcast_to_symbol(call: Call) -> str | None:
     """A size that the operand has not may be that of no tensor in the region."""
     source, target = shape(call.args[0]), shape(call)
@@ -229,6 +238,7 @@ PREDICATES: Mapping[str, Sequence[Predicate]] = {
     "relax.strided_slice": (_computed_bounds, _sliced_symbol, _sliced_beyond),
     "relax.broadcast_to": (_broadcast_to_symbol,),
     "relax.repeat": (_repeated_symbol,),
+    "relax.squeeze": (_squeezed_symbol,),
     "relax.nn.pad": (_pad_mode, _wide_pad),
     "relax.take": (_index_bounds,),
     "relax.gather_elements": (_index_bounds, _other_sizes),

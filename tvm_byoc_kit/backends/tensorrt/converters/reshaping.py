@@ -42,11 +42,10 @@ def unsqueezed(net: NetworkBuilder, op: Op, x: Tensor) -> Tensor:
 
 @converter("relax.squeeze")
 def squeezed(net: NetworkBuilder, op: Op, x: Tensor) -> Tensor:
-    """Without axes of size 1; without all of them where none are named."""
+    """Without axes of size 1; Relax keeps others that are named, and names all by None."""
     axes, dims = op.attrs["axis"], op.operands[0].shape  # type: ignore[union-attr]
-    if axes is None:
-        axes = [axis for axis, size in enumerate(dims) if size == 1]
-    return net.squeeze(x, sorted(axis % len(dims) for axis in axes))
+    named = range(len(dims)) if axes is None else {axis % len(dims) for axis in axes}
+    return net.squeeze(x, [axis for axis in sorted(named) if dims[axis] == 1])
 
 
 @converter("relax.permute_dims")
