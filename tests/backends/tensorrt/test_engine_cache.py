@@ -30,9 +30,9 @@ from .small_regions import as_tensorrt, dense, graph_of, rtx
 RANGES = ({"n": (1, 8, 32)},)
 
 
-def engine(size: int = 100, region: str = "r") -> bytes:
+def engine(size: int = 100, region: str = "r", key: str = "a") -> bytes:
     """A payload with a plan of that size."""
-    return pack(Header(region, "tensorrt_rtx", "1.7.1.116", (89,)), bytes(size))
+    return pack(Header(region, "tensorrt_rtx", "1.7.1.116", (89,), key=key), bytes(size))
 
 
 def key(mod: Any = None, **fields: Any) -> str:
@@ -161,6 +161,15 @@ def test_a_foreign_file_is_a_miss_with_a_warning(tmp_path: Path) -> None:
         assert cache.get("a") is None
 
 
+def test_an_engine_under_another_ones_name_is_a_miss_with_a_warning(tmp_path: Path) -> None:
+    cache = EngineCache(tmp_path)
+    cache.put("a", engine())
+    (path,) = tmp_path.iterdir()
+    path.rename(cache._path("b"))
+    with pytest.warns(RuntimeWarning, match="another engine.*; it is built again"):
+        assert cache.get("b") is None
+
+
 def test_a_folder_in_its_place_is_a_miss_with_a_warning(tmp_path: Path) -> None:
     cache = EngineCache(tmp_path)
     cache._path("a").mkdir()
@@ -179,7 +188,7 @@ def test_what_cannot_be_written_is_a_warning(tmp_path: Path) -> None:
 def test_the_least_recently_used_goes_first_and_the_newest_stays(tmp_path: Path) -> None:
     cache = EngineCache(tmp_path, limit=3 * len(engine(1000)) + 10)
     for number, name in enumerate("abc"):
-        cache.put(name, engine(1000))
+        cache.put(name, engine(1000, key=name))
         os.utime(cache._path(name), (number, number))
     assert cache.get("a")  # counts as used now
     cache.put("d", engine(1000))
@@ -212,7 +221,7 @@ cache = EngineCache(sys.argv[1], limit=200_000)
 hits = 0
 for turn in range(150):
     name = f"k{(turn * int(sys.argv[2])) % 7}"
-    header = Header(name, "tensorrt_rtx", "1", (89,))
+    header = Header(name, "tensorrt_rtx", "1", (89,), key=name)
     found = cache.get(name)
     assert found in (None, pack(header, name.encode() * 20_000)), name
     hits += found is not None

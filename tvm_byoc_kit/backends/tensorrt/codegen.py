@@ -82,7 +82,7 @@ def engine_payload(graph: Graph, vendor: Vendor, options: TensorRTOptions) -> by
             ours = replace(header, region=graph.name, options=asdict(options))
             return pack(ours, plan, bytes(weights))
     engine = build_engine(graph, vendor, options, capabilities)
-    header = _header(graph, vendor, options, engine, capabilities)
+    header = replace(_header(graph, vendor, options, engine, capabilities), key=key)
     payload = pack(header, engine.plan, pack_graph(graph) if options.strip_weights else b"")
     if cache is not None:
         cache.put(key, payload)

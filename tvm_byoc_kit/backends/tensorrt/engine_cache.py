@@ -169,12 +169,12 @@ class EngineCache:
         Warns
         -----
         RuntimeWarning
-            When there is one, and it cannot be read.
+            When there is one that cannot be read, or was put under another key.
         """
         path = self._path(key)
         try:
             data = path.read_bytes()
-            unpack(data)
+            _check(data, key)
         except FileNotFoundError:
             return None
         except (OSError, ArtifactError) as error:
@@ -190,7 +190,7 @@ class EngineCache:
         return data
 
     def put(self, key: str, payload: bytes) -> None:
-        """Keep a payload under `key`.
+        """Keep a payload under `key`, which its header has to name too.
 
         Warns
         -----
@@ -285,6 +285,11 @@ def _entry(path: Path) -> Entry | None:
     except (OSError, ArtifactError):
         vendor, capabilities, region = "unreadable", (), ""
     return Entry(path.stem, stat.st_size, stat.st_mtime, vendor, capabilities, region)
+
+
+def _check(payload: bytes, key: str) -> None:
+    if unpack(payload)[0].key != key:
+        raise ArtifactError("it is another engine, under a name that is not its own")
 
 
 def _remove(path: Path) -> bool:

@@ -88,6 +88,8 @@ class Header:
         How many the region's call has.
     options : mapping
         All of `TensorRTOptions`.
+    key : str
+        Name of the engine in the cache; empty for what is in none.
     plan_bytes, graph_bytes : int
     sha256 : str
         Of both.
@@ -106,6 +108,7 @@ class Header:
     profiles: tuple[Ranges, ...] = ()
     arguments: int = 0
     options: dict[str, Any] = field(default_factory=dict)
+    key: str = ""
     plan_bytes: int = 0
     graph_bytes: int = 0
     sha256: str = ""
