@@ -362,3 +362,20 @@ def test_models_without_anything_to_quantize_are_refused(make_module: Any) -> No
 def test_partitioned_models_are_refused(model: byoc.ImportedModel, batches: list[Array]) -> None:
     with pytest.raises(ModelError, match="partitioned already; calibrate it before"):
         byoc.calibrate(byoc.partition(model, "tensorrt").mod, batches)
+
+
+@pytest.mark.parametrize("tiny", [1e-45, 1e-40])
+def test_what_is_next_to_zero_gets_a_scale_that_hardware_has(net: Residual, tiny: float) -> None:
+    """Trained models have channels of such weights, and regions of such activations."""
+    dying = Residual()
+    dying.load_state_dict(net.state_dict())
+    with torch.no_grad():
+        dying.first.weight[1] *= tiny
+    data = [np.full((2, 3, 8, 8), tiny, np.float32)]
+    model = byoc.load_model(dying.eval(), (torch.zeros(2, 3, 8, 8),))
+    calibrated = byoc.calibrate(model, data)
+    scales = [item.scale for item in calibrated.calibration.ranges]
+    for call in calls(calibrated.mod, "relax.dequantize"):
+        scales += list(np.atleast_1d(call.args[1].value.numpy()))
+    assert min(scales) >= np.finfo(np.float32).tiny
+    assert byoc.verify(byoc.compile(calibrated, "llvm"))

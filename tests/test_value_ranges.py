@@ -122,6 +122,13 @@ def test_a_tensor_that_is_always_zero_has_the_range_zero(threshold: object) -> N
     assert (seen.count, seen.zeros) == (8, 8)
 
 
+@pytest.mark.parametrize("largest", [1e-45, 1e-40, 1e-35])
+def test_magnitudes_next_to_nothing_are_counted(largest: float) -> None:
+    seen = collected(np.array([0, largest / 2, -largest], "float32"))
+    assert seen.counts.sum() + seen.zeros == 3
+    assert minmax(seen) == np.float32(largest)
+
+
 @pytest.mark.parametrize(("value", "name"), [(np.nan, "NaN"), (-np.inf, "infinite")])
 def test_what_is_no_number_is_refused_and_not_counted(value: float, name: str) -> None:
     seen = collected(np.ones(3, "float32"))

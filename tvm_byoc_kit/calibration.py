@@ -15,7 +15,12 @@ from tvm_byoc_kit.calibration_data import calls_of
 from tvm_byoc_kit.errors import InputError, ModelError, OptionError
 from tvm_byoc_kit.model import ImportedModel, as_model
 from tvm_byoc_kit.preparation import prepare
-from tvm_byoc_kit.quantizing import LARGEST, insert_quantization, plan_quantization
+from tvm_byoc_kit.quantizing import (
+    LARGEST,
+    LEAST_SCALE,
+    insert_quantization,
+    plan_quantization,
+)
 from tvm_byoc_kit.signature import TensorSpec
 from tvm_byoc_kit.value_ranges import THRESHOLDS, RangeCollector
 
@@ -287,8 +292,9 @@ def _into_dataflow(mod: IRModule) -> IRModule:
 
 def _range(name: str, seen: RangeCollector, method: str, percentile: float) -> TensorRange:
     threshold = THRESHOLDS[method](seen, percentile)
-    # Of a tensor that is always zero every scale is right.
-    scale = float(np.float32(threshold / LARGEST)) or 1.0
+    scale = float(np.float32(threshold / LARGEST))
+    if scale < LEAST_SCALE:  # always zero, or as good as zero: every scale is right
+        scale = 1.0
     return TensorRange(name, seen.low, seen.high, threshold, scale)
 
 

@@ -29,6 +29,8 @@ __all__ = ["LARGEST", "Plan", "Site", "insert_quantization", "plan_quantization"
 
 #: The largest magnitude of a signed byte that has its negative.
 LARGEST = 127
+#: Scales below it are no normal numbers, which hardware may take for zero.
+LEAST_SCALE = float(np.finfo(np.float32).tiny)
 
 _CONVOLUTIONS = frozenset(f"relax.nn.conv{dims}d" for dims in (1, 2, 3))
 _PRODUCT = "relax.matmul"
@@ -212,11 +214,12 @@ def _output_axis(call: Any) -> int | None:
 def weight_scales(weights: np.ndarray, axis: int | None) -> np.ndarray:
     """``max(|weights|) / 127``, float32: one for each place on `axis`, or a scalar.
 
-    Where all weights are zero the scale is 1.
+    Where all weights are zero, or as good as zero, the scale is 1.
     """
     others = None if axis is None else tuple(a for a in range(weights.ndim) if a != axis)
     largest = np.abs(weights.astype(np.float32)).max(others)
-    return np.asarray(np.where(largest > 0, largest / np.float32(LARGEST), 1), np.float32)
+    scales = largest / np.float32(LARGEST)
+    return np.asarray(np.where(scales < LEAST_SCALE, 1, scales), np.float32)
 
 
 def insert_quantization(mod: IRModule, plan: Plan, scales: Mapping[str, float]) -> IRModule:

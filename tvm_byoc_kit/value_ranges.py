@@ -23,6 +23,9 @@ BINS = 2048
 #: Magnitudes that a signed byte has.
 LEVELS = 128
 
+# Below it the bins are too narrow for float32.
+_LEAST_TOP = BINS * float(np.finfo(np.float32).tiny)
+
 
 class RangeCollector:
     """Extremes and histogram of a tensor's magnitudes.
@@ -86,7 +89,7 @@ class RangeCollector:
 
     def _reach(self, magnitude: float) -> None:
         if not self.top:
-            self.top = magnitude
+            self.top = max(magnitude, _LEAST_TOP)
         while self.top < magnitude:
             self.counts[: BINS // 2] = self.counts.reshape(-1, 2).sum(1)
             self.counts[BINS // 2 :] = 0
