@@ -7,6 +7,7 @@ import re
 import signal
 import threading
 import time
+from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -256,6 +257,15 @@ def test_every_phase_is_shown_to_its_end(graph: Graph, monkeypatch: pytest.Monke
     assert all(0 <= done <= total for _, done, total in steps)
 
 
+@pytest.fixture
+def listening() -> Iterator[None]:
+    """SIGINT raises KeyboardInterrupt, in a process that a shell started in the background too."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("listening")
 def test_ctrl_c_stops_the_build_and_goes_on(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     steps = Steps()
 
@@ -277,6 +287,7 @@ def test_ctrl_c_stops_the_build_and_goes_on(graph: Graph, monkeypatch: pytest.Mo
     assert len(steps) < len(whole)
 
 
+@pytest.mark.usefixtures("listening")
 def test_ctrl_c_is_not_taken_for_an_error_of_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(*_: Any) -> None:
         if not sent.is_set():
