@@ -477,6 +477,23 @@ def test_first_run_builds_for_this_gpu_once_and_keeps_it(
     assert call(machine, Executor(kept), rows(2)).shape == (2, 3)
 
 
+def test_one_region_with_other_options_is_another_engine(
+    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tvm_byoc_kit.backends.tensorrt import codegen as codegen_module
+
+    monkeypatch.setenv("TVM_BYOC_ENGINE_CACHE", str(tmp_path))
+    monkeypatch.setattr(codegen_module, "target_capabilities", lambda _v, o: o.compute_capabilities)
+    monkeypatch.setattr(executor, "find_vendor", lambda name=None: loads_fake(name))
+    runs = [
+        Executor(codegen(graph_of(dense()), {"profiles": {"n": sizes}, "build_at": "first_run"}))
+        for sizes in ((1, 2, 2), (3, 3, 4))
+    ]
+    for run, count in zip(runs, (2, 4), strict=True):
+        assert call(machine, run, rows(count)).shape == (count, 3)
+    assert machine.engines == 2
+
+
 def byoc_entries(folder: Path) -> Any:
     """What is in a cache."""
     from tvm_byoc_kit.backends.tensorrt.engine_cache import EngineCache

@@ -40,6 +40,16 @@ def test_the_plan_is_aligned_and_not_copied() -> None:
     assert unpack(payload)[1].obj is payload
 
 
+def test_a_changed_digit_of_the_header_is_noticed() -> None:
+    payload = pack(HEADER, PLAN)
+    assert HEADER.capabilities
+    (first, *_) = HEADER.capabilities
+    changed = payload.replace(b'"capabilities": [%d' % first, b'"capabilities": [%d' % (first + 1))
+    assert changed != payload
+    with pytest.raises(ArtifactError, match="checksum"):
+        unpack(changed)
+
+
 def test_every_changed_byte_of_the_plan_is_noticed() -> None:
     payload = pack(HEADER, PLAN, b"graph")
     for place in range(len(payload) - len(PLAN) - 5, len(payload)):

@@ -21,7 +21,7 @@ import hashlib
 import json
 import os
 import struct
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from tvm_byoc_kit.errors import ArtifactError
@@ -92,7 +92,7 @@ class Header:
         Name of the engine in the cache; empty for what is in none.
     plan_bytes, graph_bytes : int
     sha256 : str
-        Of both.
+        Of both, and of all that is in the header.
     format : int
     """
 
@@ -117,13 +117,8 @@ class Header:
 
 def pack(header: Header, plan: bytes | memoryview = b"", graph: bytes = b"") -> bytes:
     """The payload, with sizes and checksum filled in."""
-    found = {
-        **asdict(header),
-        "plan_bytes": len(plan),
-        "graph_bytes": len(graph),
-        "sha256": _sha256(plan, graph),
-    }
-    text = json.dumps(found).encode()
+    sized = replace(header, plan_bytes=len(plan), graph_bytes=len(graph))
+    text = _as_json(replace(sized, sha256=_checksum(sized, plan, graph)))
     padding = bytes(-(_FIXED.size + len(text)) % _ALIGNMENT)
     return b"".join((_FIXED.pack(_MAGIC, len(text)), text, padding, plan, graph))
 
@@ -140,7 +135,7 @@ def unpack(payload: bytes | memoryview) -> tuple[Header, memoryview, memoryview]
     fixed, rest = view[: _FIXED.size], view[_FIXED.size :]
     header, start = _read_start(bytes(fixed), lambda length: bytes(rest[:length]), len(view))
     plan, graph = view[start : start + header.plan_bytes], view[start + header.plan_bytes :]
-    if _sha256(plan, graph) != header.sha256:
+    if _checksum(header, plan, graph) != header.sha256:
         raise _damaged("its checksum does not match")
     return header, plan, graph
 
@@ -252,11 +247,16 @@ def _ranges(found: dict[str, list[int]]) -> Ranges:
     return {name: (sizes[0], sizes[1], sizes[2]) for name, sizes in found.items()}
 
 
-def _sha256(*pieces: bytes | memoryview) -> str:
-    found = hashlib.sha256()
-    for piece in pieces:
-        found.update(piece)
+def _checksum(header: Header, plan: bytes | memoryview, graph: bytes | memoryview) -> str:
+    """Of a whole payload: an engine is what the options in its header say as well."""
+    found = hashlib.sha256(_as_json(replace(header, sha256="")))
+    found.update(plan)
+    found.update(graph)
     return found.hexdigest()
+
+
+def _as_json(header: Header) -> bytes:
+    return json.dumps(asdict(header)).encode()
 
 
 def _damaged(why: str) -> ArtifactError:
