@@ -65,6 +65,7 @@ def test_paths_are_kept_as_texts() -> None:
         ("workspace_bytes", -1, "bytes, 0 or more"),
         ("workspace_bytes", 1.5, "bytes, 0 or more"),
         ("workspace_bytes", True, "bytes, 0 or more"),
+        ("workspace_bytes", 2**63, "bytes, 0 or more"),
         ("hardware_compatibility", "ampere", "none, ampere_plus"),
         ("optimization_level", 6, "0, 1, 2, 3, 4, 5"),
         ("optimization_level", True, "0, 1, 2, 3, 4, 5"),

@@ -122,8 +122,11 @@ def _error(name: str, value: object, expected: str) -> OptionError:
     return OptionError(f"tensorrt option {name}={value!r}: expected {expected}")
 
 
+_MOST = 2**63 - 1  # what the vendor's integers hold
+
+
 def _is_size(value: object) -> bool:
-    return type(value) is int and value >= 0
+    return type(value) is int and 0 <= value <= _MOST
 
 
 def _path(name: str, value: object) -> str | None:
