@@ -610,6 +610,10 @@ ERRORS = {
     "wrong option": ("compile model.onnx -O mode=fast --output a.so", "mode='fast'"),
     "endless option": (f"compile model.onnx -O l1_bytes={'9' * 5000} --output a.so", "an integer"),
     "option of llvm": ("compile model.onnx -b llvm -O a=1 --output a.so", "has no options"),
+    "an option and its flag": (
+        "compile model.onnx --backend tensorrt --fp16 --option precision=int8 --output a.so",
+        "--option precision=int8 is given, and a flag that says precision=fp16",
+    ),
     "a flag of another backend": ("compile model.onnx --fp16 --output a.so", "--backend tensorrt"),
     "profile without sizes": (
         "compile model.onnx -b tensorrt --profile x --output a.so",

@@ -252,7 +252,7 @@ def compile(  # noqa: A001 - the command's name
     console = make_console()
     with _working(console, model, "compiling"):
         rules = _parse_policy(policy)
-        options = _parse_options(option) | _tensorrt_options(backend, fp16, profile, sm)
+        options = _joined(_parse_options(option), _tensorrt_options(backend, fp16, profile, sm))
         shapes = _open_shapes(options.get("profiles")) | _parse_shapes(shape)
         parts = byoc.partition(byoc.load_model(model, shapes=shapes), backend, policy=rules)
         exe = byoc.build(parts, target, options or None)
@@ -622,6 +622,16 @@ def _tensorrt_options(
             "others are given with --option"
         )
     return given
+
+
+def _joined(by_name: dict[str, Any], by_flag: dict[str, Any]) -> dict[str, Any]:
+    """The options that --option gives, and those of flags: none of them by both."""
+    for name in by_name.keys() & by_flag.keys():
+        raise OptionError(
+            f"--option {name}={by_name[name]} is given, and a flag that says {name}="
+            f"{by_flag[name]}; leave one of them out"
+        )
+    return by_name | by_flag
 
 
 def _open_shapes(profiles: Any) -> dict[str, list[int | str]]:
