@@ -24,7 +24,7 @@ __all__ = ["rewrite"]
 
 
 def rewrite(model: onnx.ModelProto) -> int:
-    """Replace IsInf of one sign and BitShift by unknown amounts; ."""
+    """Write the operators that this module is about with others; give the number replaced."""
     return replace_nodes(model, _replace)
 
 
