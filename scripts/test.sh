@@ -11,4 +11,4 @@ venv=$(realpath -m "${BYOC_VENV:-.venv-test}")
 make_env "$venv" test
 # On PATH: the tests call cmake and tvm-byoc as a user would.
 export PATH="$venv/bin:$PATH"
-exec pytest "$@"
+exec pytest --numprocesses auto --dist loadscope "$@"

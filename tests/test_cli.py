@@ -20,6 +20,7 @@ from onnx import TensorProto, helper
 
 import tvm_byoc_kit as byoc
 from tvm_byoc_kit import cli, partitioning
+from tvm_byoc_kit.cli.arrays import write_npz
 from tvm_byoc_kit.status import Status
 
 npu = pytest.mark.byoc("example_npu", step="runtime")
@@ -326,7 +327,7 @@ def test_run_takes_and_gives_arrays(
 
 def test_outputs_may_be_called_like_the_keywords_of_numpy(tmp_path: Path) -> None:
     arrays = {name: np.full((2,), i, "float32") for i, name in enumerate(("file", "allow_pickle"))}
-    cli._write_npz(tmp_path / "out.npz", arrays)
+    write_npz(tmp_path / "out.npz", arrays)
     with np.load(tmp_path / "out.npz") as got:
         assert {name: got[name].tolist() for name in got.files} == {
             name: array.tolist() for name, array in arrays.items()

@@ -1,0 +1,77 @@
+"""``tvm-byoc compile``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tvm_byoc_kit.cli.options import (
+    BackendName,
+    Json,
+    Model,
+    Options,
+    Policy,
+    Shapes,
+    joined,
+    parse_options,
+    parse_policy,
+    parse_shapes,
+)
+from tvm_byoc_kit.cli.output import show_facts, working
+from tvm_byoc_kit.cli.program import cli
+from tvm_byoc_kit.cli.tensorrt_options import (
+    ComputeCapabilities,
+    Profiles,
+    open_shapes,
+    tensorrt_options,
+)
+from tvm_byoc_kit.terminal import make_console
+
+
+@cli.command()
+def compile(  # noqa: A001 - the command's name
+    model: Model,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="The artifact to write, a .so file.")
+    ],
+    backend: BackendName = "example_npu",
+    shape: Shapes = None,
+    target: Annotated[str | None, typer.Option(help="TVM target of the host part.")] = None,
+    option: Options = None,
+    fp16: Annotated[bool, typer.Option("--fp16", help="TensorRT: compute in 16 bits.")] = False,
+    profile: Profiles = None,
+    sm: ComputeCapabilities = None,
+    policy: Policy = None,
+    as_json: Json = False,
+) -> None:
+    """Import, partition, build and export a model as one artifact.
+
+    Example: `tvm-byoc compile model.onnx --backend example_npu --output model.so`
+    """
+    import tvm_byoc_kit as byoc
+
+    console = make_console()
+    with working(console, model, "compiling"):
+        rules = parse_policy(policy)
+        options = joined(parse_options(option), tensorrt_options(backend, fp16, profile, sm))
+        shapes = open_shapes(options.get("profiles")) | parse_shapes(shape)
+        parts = byoc.partition(byoc.load_model(model, shapes=shapes), backend, policy=rules)
+        exe = byoc.build(parts, target, options or None)
+        exe.export(output)
+    coverage = parts.coverage
+    facts = {
+        "model": str(model),
+        "artifact": str(output),
+        "bytes": output.stat().st_size,
+        "ops_total": coverage.total,
+        "ops_offloaded": coverage.offloaded,
+        "manifest": exe.manifest.to_dict(),
+    }
+
+    def show() -> None:
+        console.print(str(coverage), markup=False)
+        console.print(f"wrote {output} ({facts['bytes']} bytes)", markup=False)
+
+    show_facts(console, as_json, facts, show)

@@ -1,0 +1,97 @@
+"""The builds that one artifact holds, and what the manifest says of choosing among them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+__all__ = ["Cost", "OpenDimension", "Variant", "Variants"]
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One build of the model.
+
+    Parameters
+    ----------
+    entry : str
+        The function to run.
+    sizes : mapping of dimension to int
+        What is fixed in it; empty for the build that leaves all open.
+    """
+
+    entry: str
+    sizes: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class OpenDimension:
+    """What may be done along a dimension of the inputs that no size is fixed for.
+
+    Parameters
+    ----------
+    pad : bool
+        Whether a call may be padded to a variant's size, and the results be cut.
+    split : bool
+        Whether a call may be split into several: the batch, whose rows are independent.
+    fill : mapping of input name to number
+        What these inputs are padded with; the others repeat their last row.
+    smallest, largest : int or None
+        The sizes that can be run at all; None: no bound.
+    """
+
+    pad: bool = False
+    split: bool = False
+    fill: Mapping[str, float] = field(default_factory=dict)
+    smallest: int = 1
+    largest: int | None = None
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Median seconds of a call of `entry` with the dimensions at `sizes`, as measured."""
+
+    entry: str
+    sizes: Mapping[str, int]
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Variants:
+    """All builds of an artifact; an artifact of one build, with nothing to choose, has none.
+
+    Parameters
+    ----------
+    builds : tuple of Variant
+    dimensions : mapping of name to OpenDimension
+    costs : tuple of Cost
+        Measured where the artifact was built, or by `Executable.measure`; empty: not measured,
+        and the least padding wins.
+    """
+
+    builds: tuple[Variant, ...] = ()
+    dimensions: Mapping[str, OpenDimension] = field(default_factory=dict)
+    costs: tuple[Cost, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.builds)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As the manifest holds it."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Variants:
+        """The inverse of :meth:`to_dict`.
+
+        Raises
+        ------
+        KeyError, TypeError
+            For a field that is missing or of another type.
+        """
+        return cls(
+            builds=tuple(Variant(**item) for item in data["builds"]),
+            dimensions={name: OpenDimension(**item) for name, item in data["dimensions"].items()},
+            costs=tuple(Cost(**item) for item in data["costs"]),
+        )
