@@ -23,6 +23,7 @@ from tvm_byoc_kit import artifact as artifact_module
 from tvm_byoc_kit.artifact import Manifest, write_artifact
 from tvm_byoc_kit.errors import ArtifactError, BackendUnavailable, InputError
 from tvm_byoc_kit.status import Status
+from tvm_byoc_kit.variants import Cost, OpenDimension, Variant, Variants
 
 npu = pytest.mark.byoc("example_npu", step="runtime")
 Reference = Callable[..., Any]
@@ -307,17 +308,34 @@ def change(**values: Any) -> Callable[[dict[str, Any]], Any]:
     return lambda facts: facts.update(values)
 
 
+def change_variants(field: str, **item: Any) -> Callable[[dict[str, Any]], Any]:
+    open_dimension = {"pad": True, "split": True, "fill": {}, "smallest": 1, "largest": None}
+    variants = {"builds": [], "dimensions": {"n": open_dimension}, "costs": []}
+    return change(variants={**variants, field: [item]})
+
+
 def without(name: str) -> Callable[[dict[str, Any]], Any]:
     return lambda facts: {key: value for key, value in facts.items() if key != name}
 
 
-@pytest.mark.parametrize("number", [2, 0, None, "1", [1]])
+@pytest.mark.parametrize("number", [3, 0, None, "1", [1]])
 def test_a_manifest_of_another_format_is_refused(
     host_artifact: Path, tmp_path: Path, number: object
 ) -> None:
     path = rewrite(host_artifact, tmp_path / "model.so", change(format=number))
-    with pytest.raises(ArtifactError, match=r"has a manifest of format .*this kit reads format 1"):
+    with pytest.raises(
+        ArtifactError, match=r"has a manifest of format .*this kit reads formats 1 and 2"
+    ):
         byoc.load(path)
+
+
+def test_a_manifest_of_format_1_is_read(host_artifact: Path, tmp_path: Path) -> None:
+    def as_the_kit_wrote_it_then(facts: dict[str, Any]) -> None:
+        del facts["variants"]
+        facts["format"] = 1
+
+    path = rewrite(host_artifact, tmp_path / "model.so", as_the_kit_wrote_it_then)
+    assert not byoc.load(path).manifest.variants
 
 
 @pytest.mark.parametrize("content", [[], 3, "text", None], ids=str)
@@ -349,6 +367,14 @@ DAMAGED = {
     "backend no text": change(backend=7),
     "entry no text": change(entry=["main"]),
     "options no object": change(options=[]),
+    "variants no object": change(variants=[]),
+    "dimensions no object": change(variants={"builds": [], "dimensions": [], "costs": []}),
+    "variants missing a field": change(variants={"builds": []}),
+    "build of a dimension that is none": change_variants("builds", entry="main", sizes={"m": 1}),
+    "build's entry no text": change_variants("builds", entry=1, sizes={}),
+    "size no number": change_variants("builds", entry="main", sizes={"n": "4"}),
+    "cost without seconds": change_variants("costs", entry="main", sizes={"n": 4}),
+    "cost no number": change_variants("costs", entry="main", sizes={"n": 4}, seconds=None),
 }
 
 
@@ -431,7 +457,22 @@ def test_a_backend_whose_runtime_is_missing_is_named(host_artifact: Path, tmp_pa
 
 def test_a_manifest_survives_its_own_form() -> None:
     spec = byoc.TensorSpec("x", ("n", 2), "float32")
-    manifest = Manifest((spec,), (spec,), "main", "llvm", "llvm", {"a": 1}, ("k",), {"tvm": "1"})
+    variants = Variants(
+        (Variant("main", {"n": 4}), Variant("rest")),
+        {"n": OpenDimension(pad=True, split=True, fill={"x": 0.5}, largest=8)},
+        (Cost("main", {"n": 4}, 1e-3),),
+    )
+    manifest = Manifest(
+        (spec,),
+        (spec,),
+        "main",
+        "llvm",
+        "llvm",
+        {"a": 1},
+        ("k",),
+        {"tvm": "1"},
+        variants=variants,
+    )
     assert Manifest.from_dict(json.loads(json.dumps(manifest.to_dict()))) == manifest
 
 

@@ -24,13 +24,15 @@ from tvm_byoc_kit.errors import ArtifactError, BackendUnavailable, OptionError, 
 from tvm_byoc_kit.files import replacing
 from tvm_byoc_kit.payload import PAYLOAD_KIND, missing_remedy
 from tvm_byoc_kit.signature import TensorSpec
+from tvm_byoc_kit.variants import Variants
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 __all__ = ["FORMAT", "Manifest", "open_library", "read_manifest", "versions", "write_artifact"]
 
-FORMAT = 1
+FORMAT = 2  # 1 had no `variants`; it is still read
+_READABLE = (1, FORMAT)
 _MEMBER = "manifest.json"
 _PACKAGES = {"tvm_byoc_kit": "tvm-byoc-kit", "tvm": "apache-tvm", "tvm_ffi": "apache-tvm-ffi"}
 
@@ -63,7 +65,7 @@ class Manifest:
     ----------
     inputs, outputs : tuple of TensorSpec
     entry : str
-        The function to run.
+        The function to run; with `variants`, the one that a program which chooses none runs.
     backend, target : str
     options : dict
         Of the backend's codegen.
@@ -77,6 +79,8 @@ class Manifest:
         Processor, as ``uname -m`` names it.
     library : dict
         Size in bytes and SHA-256 of the library before the manifest.
+    variants : Variants
+        The builds to choose among, where there is more than one.
     format : int
         Of the manifest itself.
     """
@@ -92,6 +96,7 @@ class Manifest:
     versions: dict[str, str] = field(default_factory=dict)
     machine: str = field(default_factory=platform.machine)
     library: dict[str, Any] = field(default_factory=dict)
+    variants: Variants = field(default_factory=Variants)
     format: int = FORMAT
 
     def to_dict(self) -> dict[str, Any]:
@@ -116,6 +121,8 @@ class Manifest:
         known["inputs"] = tuple(TensorSpec.from_dict(item) for item in data["inputs"])
         known["outputs"] = tuple(TensorSpec.from_dict(item) for item in data["outputs"])
         known["loaders"] = tuple(data["loaders"])
+        if "variants" in data:
+            known["variants"] = Variants.from_dict(data["variants"])
         return cls(**known)
 
 
@@ -202,10 +209,11 @@ def read_manifest(path: str | os.PathLike[str]) -> Manifest:
             f"{path} has no manifest: it is truncated, stripped, or was not written by "
             f"Executable.export ({error}); export it again"
         ) from error
-    if not isinstance(data, dict) or data.get("format") != FORMAT:
+    if not isinstance(data, dict) or data.get("format") not in _READABLE:
         found = data.get("format") if isinstance(data, dict) else None
         raise ArtifactError(
-            f"{path} has a manifest of format {found}, this kit reads format {FORMAT}; "
+            f"{path} has a manifest of format {found}, this kit reads formats "
+            f"{' and '.join(map(str, _READABLE))}; "
             "install the kit it was exported with, or export it again"
         )
     try:

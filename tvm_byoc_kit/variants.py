@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 __all__ = ["Cost", "OpenDimension", "Variant", "Variants"]
+
+T = TypeVar("T", "Variant", "OpenDimension", "Cost")
 
 
 @dataclass(frozen=True)
@@ -90,8 +92,46 @@ class Variants:
         KeyError, TypeError
             For a field that is missing or of another type.
         """
-        return cls(
-            builds=tuple(Variant(**item) for item in data["builds"]),
-            dimensions={name: OpenDimension(**item) for name, item in data["dimensions"].items()},
-            costs=tuple(Cost(**item) for item in data["costs"]),
+        if not isinstance(data["dimensions"], Mapping):
+            raise TypeError(f"field `dimensions` is {data['dimensions']!r}")
+        variants = cls(
+            builds=tuple(_read(Variant, item) for item in data["builds"]),
+            dimensions={
+                name: _read(OpenDimension, item) for name, item in data["dimensions"].items()
+            },
+            costs=tuple(_read(Cost, item) for item in data["costs"]),
         )
+        named = {name for build in variants.builds for name in build.sizes}
+        named |= {name for cost in variants.costs for name in cost.sizes}
+        if not named <= variants.dimensions.keys():
+            raise KeyError(*sorted(named - variants.dimensions.keys()))
+        return variants
+
+
+def _read(cls: type[T], data: Mapping[str, Any]) -> T:
+    values = {name: data[name] for name in cls.__dataclass_fields__}
+    for name, value in values.items():
+        if not _CHECKS[name](value):
+            raise TypeError(f"field `{name}` of a {cls.__name__} is {value!r}")
+    return cls(**values)
+
+
+def _is_size(value: Any) -> bool:
+    return type(value) is int and value >= 0
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float)
+
+
+# What the fields of the classes above are, in JSON.
+_CHECKS: dict[str, Callable[[Any], bool]] = {
+    "entry": lambda value: isinstance(value, str),
+    "sizes": lambda value: isinstance(value, dict) and all(map(_is_size, value.values())),
+    "pad": lambda value: isinstance(value, bool),
+    "split": lambda value: isinstance(value, bool),
+    "fill": lambda value: isinstance(value, dict) and all(map(_is_number, value.values())),
+    "smallest": _is_size,
+    "largest": lambda value: value is None or _is_size(value),
+    "seconds": _is_number,
+}
