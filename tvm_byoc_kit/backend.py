@@ -100,6 +100,9 @@ class Backend:
         where it cannot run on this machine.
     gpu_memory : bool
         Whether the runtime takes tensors in a GPU's memory too, so that `target` may be a GPU.
+    profiles : bool
+        Whether one region runs open dimensions in several ranges, which its option ``profiles``
+        gives: `compile` then makes these of `Buckets`, and builds the model once.
     package : str
         What ``pip install`` adds the backend with, for messages where it is missing.
     executor_plugin : str
@@ -125,6 +128,7 @@ class Backend:
     complete: Callable[[dict[str, Any], ImportedModel], dict[str, Any]] | None = None
     admit: Callable[[bytes], None] | None = None
     gpu_memory: bool = False
+    profiles: bool = False
     package: str = ""
     executor_plugin: str = ""
 
