@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from tvm_byoc_kit.backend import Backend, get_backend, list_backends
     from tvm_byoc_kit.backends.example_npu import ExampleNPUOptions
     from tvm_byoc_kit.benchmarking import BenchReport, BenchSide, Spread, bench
+    from tvm_byoc_kit.buckets import Buckets, Profile
     from tvm_byoc_kit.building import build, compile  # noqa: A004
     from tvm_byoc_kit.calibration import CalibratedModel, CalibrationReport, calibrate
     from tvm_byoc_kit.coverage import Coverage, CoveredOp, Reason, Region
@@ -53,6 +54,7 @@ _HOMES = {
     "backend": ("Backend", "get_backend", "list_backends"),
     "backends.example_npu": ("ExampleNPUOptions",),
     "benchmarking": ("BenchReport", "BenchSide", "Spread", "bench"),
+    "buckets": ("Buckets", "Profile"),
     "building": ("build", "compile"),
     "calibration": ("CalibratedModel", "CalibrationReport", "calibrate"),
     "coverage": ("Coverage", "CoveredOp", "Reason", "Region"),
@@ -88,6 +90,7 @@ __all__ = [
     "BackendUnavailable",
     "BenchReport",
     "BenchSide",
+    "Buckets",
     "ByocError",
     "CalibratedModel",
     "CalibrationReport",
@@ -110,6 +113,7 @@ __all__ = [
     "Payload",
     "PluginError",
     "PrepareReport",
+    "Profile",
     "Reason",
     "Region",
     "Spread",
