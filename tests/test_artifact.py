@@ -20,6 +20,7 @@ from tvm import relax
 
 import tvm_byoc_kit as byoc
 from tvm_byoc_kit import artifact as artifact_module
+from tvm_byoc_kit import loading
 from tvm_byoc_kit.artifact import Manifest, write_artifact
 from tvm_byoc_kit.errors import ArtifactError, BackendUnavailable, InputError
 from tvm_byoc_kit.status import Status
@@ -413,7 +414,7 @@ def test_another_minor_version_of_tvm_is_refused(
     host_artifact: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here = {"tvm": "0.27.0.post1", "tvm_ffi": "0.1.15", "tvm_byoc_kit": "0.1.0"}
-    monkeypatch.setattr(artifact_module, "versions", lambda: here)
+    monkeypatch.setattr(loading, "versions", lambda: here)
     path = tmp_path / "model.so"
     rewrite(host_artifact, path, change(versions=here | {"tvm": "0.26.1"}))
     with pytest.raises(ArtifactError, match=r'0\.26\.1, here is .*pip install "apache-tvm==0'):
@@ -470,8 +471,11 @@ def test_a_manifest_survives_its_own_form() -> None:
         "llvm",
         {"a": 1},
         ("k",),
-        {"tvm": "1"},
+        versions={"tvm": "1"},
         variants=variants,
+        regions={"region": ("npu.conv2d", "npu.add")},
+        cpu=("avx2",),
+        gpu="sm_90",
     )
     assert Manifest.from_dict(json.loads(json.dumps(manifest.to_dict()))) == manifest
 

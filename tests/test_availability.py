@@ -370,6 +370,10 @@ def driver(directory: Path, init: str, count: int = 0) -> str:
     int cuInit(unsigned flags) {{ {init}; }}
     int cuDeviceGetCount(int* count) {{ *count = {count}; return 0; }}
     int cuDriverGetVersion(int* version) {{ *version = 13000; return 0; }}
+    int cuDeviceGet(int* device, int number) {{ *device = number; return 0; }}
+    int cuDeviceGetAttribute(int* value, int attribute, int device) {{
+      *value = attribute == 75 ? 9 : 0; return 0;
+    }}
     """
     command = ["gcc", "-shared", "-fPIC", "-x", "c", "-", "-o", str(directory / "libcuda.so.1")]
     subprocess.run(command, input=source, text=True, check=True)

@@ -10,28 +10,22 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import platform
-import tempfile
 import zipfile
-from dataclasses import asdict, dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tvm_byoc_kit import native
 from tvm_byoc_kit.availability import probe
-from tvm_byoc_kit.errors import ArtifactError, BackendUnavailable, OptionError, reason
+from tvm_byoc_kit.errors import ArtifactError
 from tvm_byoc_kit.files import replacing
-from tvm_byoc_kit.payload import PAYLOAD_KIND, missing_remedy
-from tvm_byoc_kit.signature import TensorSpec
-from tvm_byoc_kit.variants import Variants
+from tvm_byoc_kit.manifest import FORMAT, Manifest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
-__all__ = ["FORMAT", "Manifest", "open_library", "read_manifest", "versions", "write_artifact"]
+__all__ = ["Manifest", "read_manifest", "sha256", "versions", "write_artifact"]
 
-FORMAT = 2  # 1 had no `variants`; it is still read
 _READABLE = (1, FORMAT)
 _MEMBER = "manifest.json"
 _PACKAGES = {"tvm_byoc_kit": "tvm-byoc-kit", "tvm": "apache-tvm", "tvm_ffi": "apache-tvm-ffi"}
@@ -55,90 +49,6 @@ def _version(package: str) -> str:
         return version(package)
     except PackageNotFoundError:
         return "unknown"
-
-
-@dataclass(frozen=True)
-class Manifest:
-    """What an artifact says of itself.
-
-    Parameters
-    ----------
-    inputs, outputs : tuple of TensorSpec
-    entry : str
-        The function to run; with `variants`, the one that a program which chooses none runs.
-    backend, target : str
-    options : dict
-        Of the backend's codegen.
-    loaders : tuple of str
-        Kinds of the modules inside that need a loader at run time.
-    package : str
-        What ``pip install`` adds the backend with, if it says so.
-    versions : dict
-        Of the kit, TVM and tvm-ffi, at build time.
-    machine : str
-        Processor, as ``uname -m`` names it.
-    library : dict
-        Size in bytes and SHA-256 of the library before the manifest.
-    variants : Variants
-        The builds to choose among, where there is more than one.
-    format : int
-        Of the manifest itself.
-    """
-
-    inputs: tuple[TensorSpec, ...]
-    outputs: tuple[TensorSpec, ...]
-    entry: str
-    backend: str
-    target: str
-    options: dict[str, Any] = field(default_factory=dict)
-    loaders: tuple[str, ...] = ()
-    package: str = ""
-    versions: dict[str, str] = field(default_factory=dict)
-    machine: str = field(default_factory=platform.machine)
-    library: dict[str, Any] = field(default_factory=dict)
-    variants: Variants = field(default_factory=Variants)
-    format: int = FORMAT
-
-    def to_dict(self) -> dict[str, Any]:
-        """As written into the artifact."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Manifest:
-        """The inverse of :meth:`to_dict`; unknown fields of a later kit are left out.
-
-        Raises
-        ------
-        KeyError, TypeError
-            For a field that is missing or of another type.
-        """
-        known = {name: data[name] for name in cls.__dataclass_fields__ if name in data}
-        for name, (kind, member) in _TYPES.items():
-            value = data[name]
-            members = value.values() if isinstance(value, dict) else value
-            if not isinstance(value, kind) or not all(isinstance(m, member) for m in members):
-                raise TypeError(f"field `{name}` is {value!r}")
-        known["inputs"] = tuple(TensorSpec.from_dict(item) for item in data["inputs"])
-        known["outputs"] = tuple(TensorSpec.from_dict(item) for item in data["outputs"])
-        known["loaders"] = tuple(data["loaders"])
-        if "variants" in data:
-            known["variants"] = Variants.from_dict(data["variants"])
-        return cls(**known)
-
-
-# JSON types of the manifest's fields, and of what they hold.
-_TYPES: dict[str, tuple[type, type]] = {
-    "inputs": (list, dict),
-    "outputs": (list, dict),
-    "entry": (str, str),
-    "backend": (str, str),
-    "target": (str, str),
-    "options": (dict, object),
-    "loaders": (list, str),
-    "versions": (dict, str),
-    "machine": (str, str),
-    "library": (dict, object),
-}
 
 
 def write_artifact(
@@ -169,7 +79,7 @@ def write_artifact(
     try:
         with replacing(path) as unfinished:
             _link(export, unfinished, path)
-            library = {"size": unfinished.stat().st_size, "sha256": _sha256(unfinished)}
+            library = {"size": unfinished.stat().st_size, "sha256": sha256(unfinished)}
             _append_manifest(unfinished, manifest.to_dict() | {"library": library})
     except OSError as error:
         raise ArtifactError(f"cannot write {path}: {error}") from error
@@ -202,8 +112,7 @@ def read_manifest(path: str | os.PathLike[str]) -> Manifest:
     if not path.is_file():
         raise ArtifactError(f"no such artifact: {path}")
     try:
-        with zipfile.ZipFile(path) as archive:
-            data = json.loads(archive.read(_MEMBER))
+        data = json.loads(_manifest_text(path))
     except Exception as error:  # zipfile raises many types on damaged archives
         raise ArtifactError(
             f"{path} has no manifest: it is truncated, stripped, or was not written by "
@@ -222,127 +131,25 @@ def read_manifest(path: str | os.PathLike[str]) -> Manifest:
         raise ArtifactError(f"{path} has a damaged manifest: {error!r}; export it again") from error
 
 
-def open_library(path: str | os.PathLike[str], manifest: Manifest) -> Any:
-    """Load the library of an artifact, after all that could make it crash has been checked.
-
-    Loading an artifact runs native code: load only what you trust.
-
-    Raises
-    ------
-    ArtifactError
-        When the file is damaged or made for another processor, TVM or GPU.
-    BackendUnavailable
-        When a module inside has no loader here, or the machine has not what it runs on; the message
-        tells what to install.
-    """
-    path = Path(path)
-    _check_file(path, manifest)
-    _check_versions(path, manifest)
-    _check_loaders(manifest)
-    import tvm  # noqa: F401 - registers the loaders of its modules
-    import tvm_ffi
-
-    # Through a link of a new name: the system's loader gives back what it has loaded under the same
-    # name before, even when the file there is another by now. TVM's own load_module would resolve
-    # the link.
-    with tempfile.TemporaryDirectory(prefix="byoc-") as work:
-        link = Path(work) / "artifact.so"
-        try:
-            link.symlink_to(path.absolute())
-            module = tvm_ffi.load_module(str(link))
-        except Exception as error:  # the loader raises what the modules inside raise
-            raise ArtifactError(f"cannot load {path}: {reason(error)}; export it again") from error
-    if PAYLOAD_KIND in manifest.loaders:
-        _admit(module, manifest.backend)
-    return module
+def _manifest_text(path: Path) -> bytes:
+    """The one member of the archive that the file ends with; its checksum has been checked."""
+    with zipfile.ZipFile(path) as archive:
+        (member,) = archive.infolist()
+        if member.file_size > _LARGEST_MANIFEST:
+            raise ValueError(f"a manifest of {member.file_size} bytes")
+        text = archive.read(member)
+    with path.open("rb") as file:
+        file.seek(-_END_OF_ARCHIVE, os.SEEK_END)
+        if member.filename != _MEMBER or file.read(4) != b"PK\x05\x06":
+            raise ValueError("something else stands at its end")
+    return text
 
 
-def _admit(module: Any, name: str) -> None:
-    """Ask the backend whether the regions can run here, where it wants to be asked."""
-    from tvm_byoc_kit.backend import get_backend
-
-    try:
-        backend = get_backend(name)
-    except OptionError:  # its runtime is there all the same, as was seen before
-        return
-    if backend.admit is not None:
-        for region in _imports(module):
-            if region.kind == PAYLOAD_KIND and region.get_function("get_backend")() == name:
-                backend.admit(region.get_function("get_payload")())
+_END_OF_ARCHIVE = 22  # bytes that end a ZIP archive without a comment, from the mark that they have
+_LARGEST_MANIFEST = 1 << 24
 
 
-def _imports(module: Any) -> Iterator[Any]:
-    for imported in module.imports:
-        yield imported
-        yield from _imports(imported)
-
-
-def _check_file(path: Path, manifest: Manifest) -> None:
-    if manifest.machine != platform.machine():
-        raise ArtifactError(
-            f"{path} holds code for {manifest.machine}, this machine is {platform.machine()}; "
-            "export it for this machine"
-        )
-    size = manifest.library.get("size")
-    if not isinstance(size, int) or _sha256(path, size) != manifest.library.get("sha256"):
-        raise ArtifactError(f"{path} is damaged: its checksum does not match; export it again")
-
-
-def _check_versions(path: Path, manifest: Manifest) -> None:
-    built, here = manifest.versions.get("tvm", "unknown"), versions()["tvm"]
-    if "unknown" not in (built, here) and _minor(built) != _minor(here):
-        raise ArtifactError(
-            f"{path} was built with apache-tvm {built}, here is {here}; "
-            f'pip install "apache-tvm=={built}", or export it again'
-        )
-
-
-def _check_loaders(manifest: Manifest) -> None:
-    from tvm_byoc_kit.backend import get_backend
-
-    if not manifest.loaders:
-        return
-    import tvm  # noqa: F401 - loads the plugins that say so in their packages' entry points
-
-    unknown = ""
-    try:
-        get_backend(manifest.backend).require("runtime")
-    except OptionError as error:  # not installed; yet what it needs may have been loaded by hand
-        unknown = str(error)
-    if PAYLOAD_KIND in manifest.loaders:
-        _check_payload_runtime(manifest, unknown)
-    for kind in manifest.loaders:
-        if not _has_function(f"ffi.Module.load_from_bytes.{kind}"):
-            raise BackendUnavailable(
-                manifest.backend,
-                "runtime",
-                unknown or f"no loader for modules of kind '{kind}'",
-                f"install the package that provides backend '{manifest.backend}', or load its "
-                "plugin first",
-            )
-
-
-def _check_payload_runtime(manifest: Manifest, unknown: str) -> None:
-    """What a backend in Python needs here, also where no backend of that name is known."""
-    core = probe("plugin:core")
-    if not core:
-        raise BackendUnavailable(manifest.backend, "runtime", core.detail, core.remedy)
-    if unknown and not _has_function(f"byoc.runtime.{manifest.backend}"):
-        remedy = missing_remedy(manifest.package)
-        raise BackendUnavailable(manifest.backend, "runtime", unknown, remedy)
-
-
-def _has_function(name: str) -> bool:
-    import tvm_ffi
-
-    return tvm_ffi.get_global_func(name, allow_missing=True) is not None
-
-
-def _minor(text: str) -> tuple[str, ...]:
-    return tuple(text.split(".")[:2])
-
-
-def _sha256(path: Path, size: int | None = None) -> str:
+def sha256(path: Path, size: int | None = None) -> str:
     """SHA-256 of the first `size` bytes, or of the whole file."""
     digest = hashlib.sha256()
     left = path.stat().st_size if size is None else size

@@ -27,7 +27,11 @@ cuda = ctypes.CDLL("libcuda.so.1")
 gpus, version = ctypes.c_int(), ctypes.c_int()
 code = cuda.cuInit(0) or cuda.cuDeviceGetCount(ctypes.byref(gpus))
 cuda.cuDriverGetVersion(ctypes.byref(version))
-print(json.dumps([code, gpus.value, version.value]))
+device, sm = ctypes.c_int(), [ctypes.c_int(), ctypes.c_int()]
+if not code and gpus.value and not cuda.cuDeviceGet(ctypes.byref(device), 0):
+    for part, attribute in zip(sm, (75, 76)):  # compute capability, major and minor
+        cuda.cuDeviceGetAttribute(ctypes.byref(part), attribute, device)
+print(json.dumps([code, gpus.value, version.value, 10 * sm[0].value + sm[1].value]))
 """
 _PCI = Path("/sys/bus/pci/devices")
 _NVIDIA_VENDOR = "0x10de"
@@ -35,10 +39,19 @@ _NVIDIA_VENDOR = "0x10de"
 
 @dataclass(frozen=True)
 class Driver:
-    """A working driver: the newest CUDA version that it runs, and how many GPUs it sees."""
+    """A working driver: the newest CUDA version that it runs, and the GPUs that it sees.
+
+    Parameters
+    ----------
+    cuda : str
+    gpus : int
+    sm : int or None
+        Architecture of the first, 90 for ``sm_90``; None when the driver does not say.
+    """
 
     cuda: str
     gpus: int
+    sm: int | None = None
 
 
 @functools.cache
@@ -55,13 +68,13 @@ def ask() -> Driver | str:
     command = [sys.executable, "-I", "-S", "-c", _SCRIPT]
     try:
         run = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
-        code, gpus, version = json.loads(run.stdout)
+        code, gpus, version, sm = json.loads(run.stdout)
     except (OSError, ValueError, subprocess.SubprocessError):
         return "libcuda.so.1 is there but fails when it is used"
     if code or not gpus:
         code = code or _NO_DEVICE
         return _ERRORS.get(code, f"the driver fails with CUDA error {code}")
-    return Driver(f"{version // 1000}.{version % 1000 // 10}", gpus)
+    return Driver(f"{version // 1000}.{version % 1000 // 10}", gpus, sm or None)
 
 
 def has_gpu() -> bool:

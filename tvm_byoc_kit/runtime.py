@@ -9,7 +9,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tvm_byoc_kit.artifact import Manifest, open_library, read_manifest, write_artifact
+from tvm_byoc_kit.artifact import Manifest, read_manifest, write_artifact
 from tvm_byoc_kit.availability import probe
 from tvm_byoc_kit.errors import (
     ArtifactError,
@@ -19,6 +19,8 @@ from tvm_byoc_kit.errors import (
     OptionError,
     reason,
 )
+from tvm_byoc_kit.loading import open_library
+from tvm_byoc_kit.machine import is_cuda
 from tvm_byoc_kit.native import without_torch
 from tvm_byoc_kit.signature import evaluate
 from tvm_byoc_kit.staging import Staging, aligned_copy, is_shared
@@ -60,7 +62,7 @@ class Executable:
     def __init__(self, module: Any, manifest: Manifest, model: ImportedModel | None = None) -> None:
         self._built = module
         self._threads = threading.local()
-        self._on_gpu = _is_cuda(manifest.target)
+        self._on_gpu = is_cuda(manifest.target)
         self.manifest = manifest
         self.model = model
 
@@ -251,10 +253,6 @@ def checked_inputs(specs: Sequence[TensorSpec], inputs: Mapping[str, Any]) -> li
     return arrays
 
 
-def _is_cuda(target: str) -> bool:
-    return "cuda" in target.split('"kind"', 1)[-1].split(",", maxsplit=1)[0]
-
-
 def _devices(manifest: Manifest) -> tuple[str, ...]:
     """Probes of the devices that the regions of an artifact run on."""
     from tvm_byoc_kit.backend import get_backend
@@ -268,7 +266,7 @@ def _devices(manifest: Manifest) -> tuple[str, ...]:
 def _device(target: str) -> Any:
     import tvm
 
-    return tvm.cuda(0) if _is_cuda(target) else tvm.cpu()
+    return tvm.cuda(0) if is_cuda(target) else tvm.cpu()
 
 
 def _flatten(result: Any) -> list[Any]:
