@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from tvm_byoc_kit.artifact import Manifest, versions
 from tvm_byoc_kit.backend import get_backend
 from tvm_byoc_kit.errors import ModelError, OptionError, reason
 from tvm_byoc_kit.model import as_model
+from tvm_byoc_kit.open_dimensions import named_sizes
 from tvm_byoc_kit.partitioning import Partition, partition
 from tvm_byoc_kit.python_codegen import take_raised
 from tvm_byoc_kit.rewriting import bindings_of, host_functions, op_name, read_variables
 from tvm_byoc_kit.runtime import Executable
+from tvm_byoc_kit.specialization import specialize
+from tvm_byoc_kit.variants import Variants
 from tvm_byoc_kit.wide_functions import legalize_unfused_joins
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from tvm import IRModule
     from tvm.target import Target
 
     from tvm_byoc_kit.backend import Backend
+    from tvm_byoc_kit.buckets import Buckets, Profile, Sizes
+    from tvm_byoc_kit.model import ImportedModel
     from tvm_byoc_kit.policy import PartitionPolicy
+    from tvm_byoc_kit.specialization import Specialization
 
 __all__ = ["build", "compile"]
 
@@ -52,6 +57,12 @@ def build(
         When TVM cannot compile the model.
     """
     parts = partition if isinstance(partition, Partition) else _as_partition(partition)
+    return _build(parts, target, options, Variants())
+
+
+def _build(
+    parts: Partition, target: str | Target | None, options: Any, variants: Variants
+) -> Executable:
     backend = parts.backend
     others = region_backends(parts.mod) - {backend.name}
     if others:
@@ -69,13 +80,14 @@ def build(
     manifest = Manifest(
         inputs=parts.model.inputs,
         outputs=parts.model.outputs,
-        entry=parts.model.entry,
+        entry=variants.builds[0].entry if variants else parts.model.entry,
         backend=backend.name,
         target=str(target),
         options=codegen_options,
         loaders=backend.loaders if region_backends(parts.mod) else (),
         package=backend.package,
         versions=versions(),
+        variants=variants,
     )
     return Executable(module, manifest, parts.model)
 
@@ -84,6 +96,8 @@ def compile(  # noqa: A001 - the verb that torch and tvm use too
     model: Any,
     backend: str | Backend,
     *,
+    batch: Buckets | Profile | None = None,
+    sizes: Sizes | None = None,
     policy: PartitionPolicy | Mapping[str, Any] | None = None,
     target: str | Target | None = None,
     options: Any = None,
@@ -91,16 +105,58 @@ def compile(  # noqa: A001 - the verb that torch and tvm use too
     annotate_codegen: bool | None = None,
     prepare: bool | None = None,
 ) -> Executable:
-    """`prepare` (a plain IRModule too), `partition`, then `build`; parameters as there."""
-    parts = partition(
-        as_model(model),
-        backend,
-        policy=policy,
-        bind_constants=bind_constants,
-        annotate_codegen=annotate_codegen,
-        prepare=prepare,
-    )
-    return build(parts, target, options)
+    """`prepare` (a plain IRModule too), `partition`, then `build`; parameters as there, and two.
+
+    Parameters
+    ----------
+    batch : Buckets or Profile, optional
+        What to be fast at along axis 0 of the inputs.
+    sizes : mapping of name to Buckets or Profile, optional
+        The same for any open dimension, by its name.
+
+    Raises
+    ------
+    ModelError
+        Also when the inputs have no such open dimension, or cannot be padded along it.
+    OptionError
+        Also for sizes that the model does not take, or of more combinations than one artifact
+        shall hold.
+    """
+    imported, chosen = as_model(model), get_backend(backend)
+
+    def partitioned(part: ImportedModel) -> Partition:
+        return partition(
+            part,
+            chosen,
+            policy=policy,
+            bind_constants=bind_constants,
+            annotate_codegen=annotate_codegen,
+            prepare=prepare,
+        )
+
+    if batch is None and not sizes:
+        return build(partitioned(imported), target, options)
+    named = named_sizes(imported, batch, sizes)
+    return build_specialization(specialize(imported, chosen, named, partitioned), target, options)
+
+
+def build_specialization(
+    special: Specialization, target: str | Target | None = None, options: Any = None
+) -> Executable:
+    """Compile all builds of a model into one Executable; parameters as of `build`."""
+    if special.profiles:
+        options = _with_profiles(options, special.profiles)
+    return _build(special.partition, target, options, special.variants)
+
+
+def _with_profiles(options: Any, profiles: Any) -> dict[str, Any]:
+    given = dict(options if isinstance(options, Mapping) else vars(options)) if options else {}
+    if given.get("profiles"):
+        raise OptionError(
+            "batch= and sizes= give the ranges of sizes, and the option profiles does so too; "
+            "leave one of them out"
+        )
+    return {**given, "profiles": profiles}
 
 
 def _as_partition(module: Any) -> Partition:

@@ -22,7 +22,7 @@ from tvm_byoc_kit.signature import function_signature
 if TYPE_CHECKING:
     from tvm import IRModule
 
-__all__ = ["PASSES", "Pass", "Settings", "prepare", "tidy"]
+__all__ = ["PASSES", "Pass", "Settings", "bind_sizes", "prepare", "tidy"]
 
 
 @dataclass(frozen=True)
@@ -103,6 +103,17 @@ def prepare(
     )
 
 
+def bind_sizes(model: ImportedModel, sizes: Mapping[str, int]) -> ImportedModel:
+    """`model` with numbers in the place of symbolic dimensions; nothing else is done to it.
+
+    What it was prepared for is forgotten, since more can be folded where sizes are known.
+    """
+    mod = _bound(model.mod, model.entry, sizes)
+    inputs, outputs = _signature(mod, model)
+    report = replace(model.report, backend=None) if model.report else None
+    return replace(model, mod=mod, inputs=inputs, outputs=outputs, report=report)
+
+
 def tidy(mod: IRModule, entry: str = "main") -> tuple[IRModule, PrepareReport]:
     """The passes that frontends run on what they import: those of `PASSES` with ``at_import``.
 
@@ -173,13 +184,14 @@ def _symbols_of(mod: IRModule, entry: str) -> dict[str, Any]:
 
 
 def _bind_symbols(mod: IRModule, settings: Settings, _notes: Counter[str]) -> IRModule:
-    if not settings.symbols:
-        return mod
+    return _bound(mod, settings.entry, settings.symbols) if settings.symbols else mod
+
+
+def _bound(mod: IRModule, entry: str, sizes: Mapping[str, int]) -> IRModule:
     from tvm.relax.transform import BindSymbolicVars
 
-    known = _symbols_of(mod, settings.entry)
-    sizes = {known[name]: size for name, size in settings.symbols.items()}
-    return BindSymbolicVars(sizes, settings.entry)(mod)
+    known = _symbols_of(mod, entry)
+    return BindSymbolicVars({known[name]: size for name, size in sizes.items()}, entry)(mod)
 
 
 def _canonicalize(mod: IRModule, _settings: Settings, _notes: Counter[str]) -> IRModule:

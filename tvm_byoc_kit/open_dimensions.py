@@ -1,0 +1,181 @@
+"""Which open dimension of a model the sizes are for, and what may be done along it."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tvm_byoc_kit.buckets import Buckets, Profile
+from tvm_byoc_kit.errors import ModelError, OptionError
+from tvm_byoc_kit.variants import OpenDimension
+
+if TYPE_CHECKING:
+    from tvm_byoc_kit.buckets import Sizes
+    from tvm_byoc_kit.model import ImportedModel
+
+__all__ = ["along", "batch_dimension", "in_ranges", "named_sizes"]
+
+
+def named_sizes(
+    model: ImportedModel, batch: Buckets | Profile | None, sizes: Sizes | None
+) -> dict[str, Buckets | Profile]:
+    """What `compile` was given, by the names that the model's dimensions have.
+
+    Raises
+    ------
+    ModelError
+        When the inputs have no such dimension, or none that is the batch.
+    OptionError
+        For sizes that are given twice, that are no `Buckets` or `Profile`, or that the model does
+        not take.
+    """
+    named = dict(sizes or {})
+    if batch is not None:
+        name = batch_dimension(model)
+        if name in named:
+            raise OptionError(
+                f"batch= and sizes= both give sizes for '{name}'; leave one of them out"
+            )
+        named[name] = batch
+    known = _open_dimensions(model)
+    for name, given in named.items():
+        if not isinstance(given, (Buckets, Profile)):
+            raise OptionError(
+                f"the sizes of '{name}' are {given!r}; expected byoc.Buckets(1, 4, 8) or "
+                "byoc.Profile(1, 8, 32)"
+            )
+        if name not in known:
+            raise ModelError(_unknown(name, known, model))
+        _check_bounds(model, name, given)
+    return named
+
+
+def batch_dimension(model: ImportedModel) -> str:
+    """The name of the dimension on axis 0 of the inputs; where that is fixed, it has no part.
+
+    Raises
+    ------
+    ModelError
+        When all inputs have a fixed axis 0, or there are several names.
+    """
+    leading = {spec.name: spec.shape[0] for spec in model.inputs if spec.shape}
+    names = {name: dim for name, dim in leading.items() if isinstance(dim, str)}
+    if not names:
+        shapes = "; ".join(map(str, model.inputs))
+        raise ModelError(
+            f"batch= is for a model whose axis 0 is open, and the inputs are {shapes}; "
+            f"{_remedy(model)}"
+        )
+    if len(set(names.values())) > 1:
+        found = ", ".join(f"{name}: {dim}" for name, dim in names.items())
+        raise ModelError(
+            f"the inputs have different dimensions on axis 0 ({found}), so none is the batch; name "
+            "them: sizes={"
+            + ", ".join(f"{dim!r}: ..." for dim in dict.fromkeys(names.values()))
+            + "}"
+        )
+    return next(iter(names.values()))
+
+
+def along(model: ImportedModel, name: str, given: Buckets | Profile) -> OpenDimension:
+    """What may be done along the dimension `name` where each size in `given` is a build.
+
+    Raises
+    ------
+    ModelError
+        When padding is wanted, and rows along the dimension depend on each other.
+    """
+    bounds = _bounds(model, name)
+    if isinstance(given, Profile):
+        return OpenDimension(smallest=given.min, largest=given.max)
+    if given.pad is True:
+        _require_independence(model, name)
+    split = given.pad is True and _is_batch(model, name)
+    open_end = split or given.fallback is not None
+    return OpenDimension(
+        pad=given.pad is not False,
+        split=split,
+        fill=given.pad if isinstance(given.pad, Mapping) else {},
+        smallest=1 if given.pad is not False else bounds.smallest,
+        largest=bounds.largest if open_end else given.sizes[-1],
+    )
+
+
+def in_ranges(model: ImportedModel, name: str, given: Buckets | Profile) -> OpenDimension:
+    """What may be done along the dimension `name` where one build takes every size in `given`."""
+    if isinstance(given, Profile):
+        return along(model, name, given)
+    from tvm_byoc_kit.row_independence import why_dependent
+
+    wanted = given.pad is True and _is_batch(model, name)
+    split = wanted and why_dependent(model, name) is None
+    smallest = _bounds(model, name).smallest
+    return OpenDimension(split=split, smallest=smallest, largest=None if split else given.sizes[-1])
+
+
+def _is_batch(model: ImportedModel, name: str) -> bool:
+    return {spec.shape[0] for spec in model.inputs if spec.shape and name in spec.shape} == {name}
+
+
+def _require_independence(model: ImportedModel, name: str) -> None:
+    from tvm_byoc_kit.row_independence import why_dependent
+
+    why = why_dependent(model, name)
+    if why is not None:
+        raise ModelError(
+            f"sizes along '{name}' cannot be padded: {why}. Give Buckets(..., pad=False, "
+            'fallback="symbolic"), or, where an input masks what is padded, what it is filled '
+            "with: pad={'attention_mask': 0}"
+        )
+
+
+@dataclass(frozen=True)
+class _Bounds:
+    smallest: int
+    largest: int | None
+
+
+def _bounds(model: ImportedModel, name: str) -> _Bounds:
+    """What the model itself says of its sizes, as ``torch.export.Dim`` does."""
+    attrs = model.mod[model.entry].attrs or {}
+    lower, upper = (attrs.get(f"tir_var_{end}_bound") or {} for end in ("lower", "upper"))
+    largest = upper.get(name)
+    return _Bounds(max(1, int(lower.get(name, 1))), None if largest is None else int(largest))
+
+
+def _check_bounds(model: ImportedModel, name: str, given: Buckets | Profile) -> None:
+    bounds = _bounds(model, name)
+    sizes = given.sizes if isinstance(given, Buckets) else (given.min, given.max)
+    above = "" if bounds.largest is None else f" to {bounds.largest}"
+    for size in sizes:
+        if size < bounds.smallest or (bounds.largest is not None and size > bounds.largest):
+            raise OptionError(
+                f"size {size} of '{name}': the model was exported for {bounds.smallest}"
+                f"{above or ' and more'}; leave it out, or export the model with "
+                f"torch.export.Dim('{name}', min={min(sizes)}, max={max(sizes)})"
+            )
+
+
+def _open_dimensions(model: ImportedModel) -> tuple[str, ...]:
+    dims = (dim for spec in model.inputs for dim in spec.shape)
+    return tuple(dict.fromkeys(d for d in dims if isinstance(d, str) and d.isidentifier()))
+
+
+def _unknown(name: str, known: tuple[str, ...], model: ImportedModel) -> str:
+    close = difflib.get_close_matches(name, known, n=1)
+    hint = f" (did you mean '{close[0]}'?)" if close else ""
+    found = f"open are: {', '.join(known)}" if known else f"none is open; {_remedy(model)}"
+    return f"the model's inputs have no open dimension '{name}'{hint}; {found}"
+
+
+def _remedy(model: ImportedModel) -> str:
+    """How to import the model with an open axis 0."""
+    first = next((spec for spec in model.inputs if spec.shape), None)
+    if model.source == "torch":
+        return "load it with dynamic_shapes=({0: torch.export.Dim('batch')},)"
+    if model.source == "onnx" and first is not None:
+        shape = ("batch", *first.shape[1:])
+        return f"load it with shapes={{{first.name!r}: {shape!r}}}"
+    return 'annotate it with a symbol, such as R.Tensor(("batch", 3, 224, 224), "float32")'
