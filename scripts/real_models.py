@@ -772,7 +772,7 @@ process included where there is one, without `import tvm`.
 
 def page(pairs: Sequence[tuple[Model, Result]], covered: Coverage) -> str:
     """docs/real_models.md."""
-    from tvm_byoc_kit.verification import TOLERANCES
+    from tvm_byoc_kit.comparison import TOLERANCES
 
     packages = ("apache-tvm", "onnx", "onnxruntime", "onnxsim")
     table = [COLUMNS, ["---"] * len(COLUMNS), *(map(_escaped, row(*pair)) for pair in pairs)]

@@ -17,8 +17,9 @@ import tvm
 from tvm import relax
 
 import tvm_byoc_kit as byoc
+from tvm_byoc_kit.comparison import TOLERANCES, Tolerance
 from tvm_byoc_kit.errors import InputError, ModelError, OptionError
-from tvm_byoc_kit.verification import TOLERANCES, Tolerance, random_inputs
+from tvm_byoc_kit.sample_inputs import random_inputs
 
 npu = pytest.mark.byoc("example_npu", step="runtime")
 Arrays = dict[str, np.ndarray]

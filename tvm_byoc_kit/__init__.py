@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tvm_byoc_kit.buckets import Buckets, Profile
     from tvm_byoc_kit.building import build, compile  # noqa: A004
     from tvm_byoc_kit.calibration import CalibratedModel, CalibrationReport, calibrate
+    from tvm_byoc_kit.comparison import Tolerance
     from tvm_byoc_kit.coverage import Coverage, CoveredOp, Reason, Region
     from tvm_byoc_kit.coverage_diff import CoverageDiff, diff
     from tvm_byoc_kit.errors import (
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
     from tvm_byoc_kit.runtime import Executable, load
     from tvm_byoc_kit.signature import TensorSpec
     from tvm_byoc_kit.trial import DryRun, dry_run
-    from tvm_byoc_kit.verification import Tolerance, Verification, verify
+    from tvm_byoc_kit.verification import Verification, verify
 
 # Where each public name lives; a module is imported when one of its names is first used (PEP 562).
 # No module is called like a public name: importing it would put the module in the name's place.
@@ -57,6 +58,7 @@ _HOMES = {
     "buckets": ("Buckets", "Profile"),
     "building": ("build", "compile"),
     "calibration": ("CalibratedModel", "CalibrationReport", "calibrate"),
+    "comparison": ("Tolerance",),
     "coverage": ("Coverage", "CoveredOp", "Reason", "Region"),
     "coverage_diff": ("CoverageDiff", "diff"),
     "errors": (
@@ -80,7 +82,7 @@ _HOMES = {
     "runtime": ("Executable", "load"),
     "signature": ("TensorSpec",),
     "trial": ("DryRun", "dry_run"),
-    "verification": ("Tolerance", "Verification", "verify"),
+    "verification": ("Verification", "verify"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -16,19 +16,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tvm_byoc_kit.backend import get_backend
+from tvm_byoc_kit.comparison import compare_output
 from tvm_byoc_kit.contenders import Contender, Job, Maker, find_maker, kit_maker
 from tvm_byoc_kit.errors import ModelError, OptionError
 from tvm_byoc_kit.model import load_model
 from tvm_byoc_kit.process_memory import MemoryUse, measure_memory
 from tvm_byoc_kit.runtime import checked_inputs
-from tvm_byoc_kit.verification import compare_output, random_inputs
+from tvm_byoc_kit.sample_inputs import random_inputs
 
 if TYPE_CHECKING:
     import numpy as np
 
     from tvm_byoc_kit.backend import Backend
+    from tvm_byoc_kit.comparison import OutputCheck
     from tvm_byoc_kit.signature import TensorSpec
-    from tvm_byoc_kit.verification import OutputCheck
 
 __all__ = ["BenchReport", "BenchSide", "Spread", "bench"]
 

@@ -1,142 +1,136 @@
-"""Verify: a built model against its original framework."""
+"""Verify: a built model against its original framework, or against another build."""
 
 from __future__ import annotations
 
-import math
-import re
-from collections.abc import Mapping
+import itertools
+import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from tvm_byoc_kit.availability import probe
+from tvm_byoc_kit.comparison import OutputCheck, Tolerance, compare_output, worst_of
 from tvm_byoc_kit.errors import ModelError, OptionError
 from tvm_byoc_kit.model import ImportedModel, Reference, kind_of, load_model
-from tvm_byoc_kit.signature import evaluate
+from tvm_byoc_kit.sample_inputs import generated, given
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from tvm_byoc_kit.runtime import Executable
-    from tvm_byoc_kit.signature import TensorSpec
 
-__all__ = [
-    "TOLERANCES",
-    "OutputCheck",
-    "Tolerance",
-    "Verification",
-    "compare_output",
-    "random_inputs",
-    "verify",
-]
+__all__ = ["CaseCheck", "Verification", "outputs_of", "verify"]
 
 
 @dataclass(frozen=True)
-class Tolerance:
-    """An element agrees when ``|got - expected| <= atol * scale + rtol * |expected|``.
-
-    ``scale`` is the largest magnitude of the expected output, at least 1: rounding errors of a
-    long sum follow the size of its terms, not of the one element they end in.
-    """
-
-    rtol: float
-    atol: float
-
-
-# A sum of n products in another order differs by about sqrt(n) roundings: 2**-24 for float32 and
-# 2**-11 for float16 with n up to some thousands. Integers that come from rounding may differ by 1.
-TOLERANCES = {
-    "float64": Tolerance(rtol=1e-9, atol=1e-9),
-    "float32": Tolerance(rtol=1e-4, atol=1e-5),
-    "float16": Tolerance(rtol=1e-2, atol=5e-3),
-    "bfloat16": Tolerance(rtol=5e-2, atol=2e-2),
-    "int8": Tolerance(rtol=0.0, atol=0.0),
-}
-_EXACT = Tolerance(rtol=0.0, atol=0.0)
-
-
-@dataclass(frozen=True)
-class OutputCheck:
-    """How one output compares.
+class CaseCheck:
+    """How every output compares with one set of inputs.
 
     Parameters
     ----------
-    name, dtype : str
-    max_abs : float
-        Largest absolute difference.
-    max_rel : float
-        Largest difference relative to the expected element's magnitude, where that is not 0.
-    snr_db : float
-        Signal-to-noise ratio, ``10 log10(sum(expected^2) / sum((got - expected)^2))``; infinite
-        when equal.
-    tolerance : Tolerance
-    ok : bool
+    name : str
+        ``random 0``, ``zeros``, the path of an archive.
+    outputs : tuple of OutputCheck
     """
 
     name: str
-    dtype: str
-    max_abs: float
-    max_rel: float
-    snr_db: float
-    tolerance: Tolerance
-    ok: bool
-
-
-@dataclass(frozen=True)
-class Verification:
-    """Truthy when every output agrees with the reference."""
-
-    reference: str
     outputs: tuple[OutputCheck, ...]
 
     def __bool__(self) -> bool:
         return all(output.ok for output in self.outputs)
 
+    def to_dict(self) -> dict[str, Any]:
+        """For ``--json``."""
+        outputs = [output.to_dict() for output in self.outputs]
+        return {"name": self.name, "ok": bool(self), "outputs": outputs}
+
+
+@dataclass(frozen=True)
+class Verification:
+    """Truthy when every output agrees with the reference in every case.
+
+    Parameters
+    ----------
+    reference : str
+    outputs : tuple of OutputCheck
+        Of each output the case in which it is worst.
+    cases : tuple of CaseCheck
+        All of them, in the order in which they ran.
+    """
+
+    reference: str
+    outputs: tuple[OutputCheck, ...]
+    cases: tuple[CaseCheck, ...] = ()
+
+    def __bool__(self) -> bool:
+        return all(output.ok for output in self.outputs)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Where the reference itself gives NaN, which agrees with NaN alone."""
+        return tuple(
+            f"{self.reference} gives NaN in {output.nan[1]} element(s) of {output.name} "
+            f"in case {case.name}"
+            for case in self.cases
+            for output in case.outputs
+            if output.nan[1]
+        )
+
     def __str__(self) -> str:
         verdict = "agrees" if self else "DIFFERS"
-        lines = [f"{verdict} with {self.reference}"]
-        lines += [
-            f"  {out.name} ({out.dtype}): max abs {out.max_abs:.3g}, max rel {out.max_rel:.3g}, "
-            f"SNR {out.snr_db:.1f} dB, {'ok' if out.ok else 'not within'} "
-            f"rtol {out.tolerance.rtol:g} atol {out.tolerance.atol:g}"
-            for out in self.outputs
-        ]
-        return "\n".join(lines)
+        several = len(self.cases) > 1
+        wrong = sum(not case for case in self.cases)
+        count = f" in {wrong if wrong else 'all'} of {len(self.cases)} cases" if several else ""
+        lines = [f"{verdict} with {self.reference}{count}"]
+        for out in self.outputs:
+            lines.append(f"  {out.name} ({out.dtype}): {out}")
+            if not out.ok:
+                lines.append(f"    {out.details()}")
+        return "\n".join([*lines, *(f"  note: {note}" for note in self.notes)])
 
     def to_dict(self) -> dict[str, Any]:
         """For ``--json``, which has no infinity: an infinite measure is None."""
-        outputs = [
-            {name: _finite(value) for name, value in vars(out).items()}
-            | {"tolerance": vars(out.tolerance)}
-            for out in self.outputs
-        ]
-        return {"ok": bool(self), "reference": self.reference, "outputs": outputs}
-
-
-def _finite(value: Any) -> Any:
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+        return {
+            "ok": bool(self),
+            "reference": self.reference,
+            "outputs": [output.to_dict() for output in self.outputs],
+            "cases": [case.to_dict() for case in self.cases],
+            "notes": list(self.notes),
+        }
 
 
 def verify(
     exe: Executable,
     reference: Any = "auto",
     *,
-    inputs: Mapping[str, Any] | None = None,
+    inputs: Any = None,
+    cases: str | Sequence[str] | None = None,
+    samples: int = 1,
+    sizes: Mapping[str, int | Sequence[int]] | None = None,
     tolerance: Tolerance | None = None,
     seed: int = 0,
 ) -> Verification:
-    """Compare one run of `exe` with a reference on the same inputs.
+    """Compare `exe` with a reference on the same inputs.
 
     Parameters
     ----------
     exe : Executable
-    reference : str, callable, ImportedModel, or anything that `load_model` takes alone
+    reference : str, callable, Executable, ImportedModel, or what `load_model` takes alone
         ``auto``: the framework that the model came from (ONNX Runtime or PyTorch), and TVM's host
         build of the same module where there is none; ``tvm``: that host build; ``onnxruntime`` and
-        ``torch`` insist on the framework. A callable takes and gives arrays by name.
-    inputs : mapping of name to array, optional
-        By default standard normal floats, and integers from 0 to 9, of the declared shapes.
+        ``torch`` insist on the framework. A callable takes and gives arrays by name. An Executable,
+        or the path of an artifact (``.so``), is run on the same inputs.
+    inputs : mapping of name to array, path of an ``.npz`` file, or sequence of these, optional
+        Each is a case.
+    cases : str or sequence of str, optional
+        Inputs that are made: ``random`` (standard normal floats, integers from 0 to 9), ``zeros``,
+        ``ones``, ``negative``, ``tiny`` (denormal floats too), ``large`` (floats whose squares are
+        finite), all of these but the first as ``edge``, and ``nan`` and ``infinity``, which TVM's
+        host code is known to treat in its own way. None: ``random`` where no `inputs` are given.
+    samples : int
+        How many random ones.
+    sizes : mapping of str to int or sequence of int, optional
+        Of open dimensions; every case is made for every combination. 2 where none is given.
     tolerance : Tolerance, optional
-        By default the one of :data:`TOLERANCES` for each output's dtype.
+        By default the one of `comparison.TOLERANCES` for each output's dtype.
     seed : int
         Of the random inputs.
 
@@ -144,19 +138,47 @@ def verify(
     ------
     ModelError
         When the reference asked for is not there.
+    InputError
+        When `inputs` do not fit, or cannot be read.
+    OptionError
+        For a case, or a dimension, that there is not.
     """
-    arrays = dict(inputs) if inputs is not None else random_inputs(exe.inputs, seed)
     chosen = _resolve(exe, reference)
-    got = exe.run(arrays)  # first, since it checks the inputs
-    expected = _expected(chosen, arrays)
-    missing = [name for name in got if name not in expected]
+    own = given(inputs) if inputs is not None else ()
+    wanted = cases if cases is not None else ("random",) if inputs is None else ()
+    made = generated(exe.inputs, wanted, samples=samples, sizes=sizes or {}, seed=seed)
+    checks = []
+    for name, arrays in itertools.chain(own, made):
+        got = exe.run(arrays)  # first, since it checks the inputs
+        expected = outputs_of(chosen, arrays, got)
+        outputs = [compare_output(out, got[out], expected[out], tolerance, name) for out in got]
+        checks.append(CaseCheck(name, tuple(outputs)))
+    if not checks:
+        raise OptionError("there is no case to run; give inputs, or cases such as 'random'")
+    if len(checks) == 1:
+        checks = [CaseCheck(checks[0].name, tuple(replace(o, case="") for o in checks[0].outputs))]
+    worst = zip(*(case.outputs for case in checks), strict=True)
+    return Verification(chosen.name, tuple(map(worst_of, worst)), tuple(checks))
+
+
+def outputs_of(
+    reference: Reference, arrays: Mapping[str, Any], wanted: Mapping[str, Any]
+) -> Mapping[str, Any]:
+    """What `reference` gives for `arrays`.
+
+    Raises
+    ------
+    ModelError
+        When that is no mapping, or an output of those that are `wanted` is not among it.
+    """
+    expected = _expected(reference, arrays)
+    missing = [name for name in wanted if name not in expected]
     if missing:
         raise ModelError(
-            f"the reference {chosen.name} gives no output {', '.join(missing)}; it gives "
+            f"the reference {reference.name} gives no output {', '.join(missing)}; it gives "
             f"{', '.join(map(str, expected)) or 'none'}"
         )
-    checks = tuple(compare_output(name, got[name], expected[name], tolerance) for name in got)
-    return Verification(chosen.name, checks)
+    return expected
 
 
 def _expected(reference: Reference, arrays: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -172,29 +194,10 @@ def _expected(reference: Reference, arrays: Mapping[str, Any]) -> Mapping[str, A
     return results
 
 
-def random_inputs(specs: tuple[TensorSpec, ...], seed: int = 0) -> dict[str, np.ndarray]:
-    """Standard normal floats, integers from 0 to 9 and fair booleans; symbolic dimensions are 2."""
-    import numpy as np
-
-    rng = np.random.default_rng(seed)
-    values = {}
-    for spec in specs:
-        shape = tuple(_size(dim) for dim in spec.shape)
-        if spec.dtype.startswith(("float", "bfloat")):
-            value: np.ndarray = rng.standard_normal(shape)
-        else:
-            value = rng.integers(0, 2 if spec.dtype == "bool" else 10, shape)
-        values[spec.name] = np.asarray(value).astype(spec.dtype)
-    return values
-
-
-def _size(dim: int | str) -> int:
-    """`dim` with 2 for each symbol."""
-    size = evaluate(dim, dict.fromkeys(re.findall(r"\w+", str(dim)), 2))
-    return 2 if size is None else size
-
-
 def _resolve(exe: Executable, reference: Any) -> Reference:
+    other = _other_build(reference)
+    if other is not None:
+        return other
     model = exe.model
     if callable(reference) and not hasattr(reference, "state_dict"):
         return Reference("the given function", reference)
@@ -202,7 +205,8 @@ def _resolve(exe: Executable, reference: Any) -> Reference:
         if isinstance(reference, str) and not reference.endswith((".onnx", ".pt2")):
             raise OptionError(
                 f"unknown reference '{reference}'; expected auto, tvm, onnxruntime, torch, a model "
-                "file (.onnx or .pt2), a model, or a function from arrays to arrays"
+                "file (.onnx or .pt2), a model, an artifact (.so), an Executable, or a function "
+                "from arrays to arrays"
             )
         if kind_of(reference) == "onnx" and probe("onnxruntime"):
             from tvm_byoc_kit.frontends.onnx import onnx_reference
@@ -226,6 +230,17 @@ def _resolve(exe: Executable, reference: Any) -> Reference:
     return _host_build(model)
 
 
+def _other_build(reference: Any) -> Reference | None:
+    """What runs another artifact or Executable; None where `reference` is neither."""
+    from tvm_byoc_kit.runtime import Executable, load
+
+    if isinstance(reference, Executable):
+        return Reference(f"the other build, for {reference.manifest.backend}", reference.run)
+    if isinstance(reference, (str, os.PathLike)) and os.fspath(reference).endswith(".so"):
+        return Reference(os.fspath(reference), load(reference).run)
+    return None
+
+
 def _host_build(model: ImportedModel) -> Reference:
     from tvm_byoc_kit.building import compile as compile_model
     from tvm_byoc_kit.building import region_backends
@@ -238,55 +253,3 @@ def _host_build(model: ImportedModel) -> Reference:
             "from before: verify(exe, reference=module)"
         )
     return Reference("TVM's host build", compile_model(original, "llvm", prepare=False).run)
-
-
-def compare_output(
-    name: str, got: np.ndarray, expected: Any, tolerance: Tolerance | None = None
-) -> OutputCheck:
-    """Compare one output with what is expected of it; `tolerance` as in `verify`.
-
-    Raises
-    ------
-    ModelError
-        When shape or dtype differ.
-    """
-    import numpy as np
-
-    expected = np.asarray(expected)
-    allowed = tolerance or TOLERANCES.get(str(expected.dtype), _EXACT)
-    if got.shape != expected.shape or got.dtype != expected.dtype:
-        raise ModelError(
-            f"output '{name}' is {got.dtype}{list(got.shape)}, the reference gives "
-            f"{expected.dtype}{list(expected.shape)}"
-        )
-    x, y = got.astype(np.float64), expected.astype(np.float64)
-    same = (x == y) | (np.isnan(x) & np.isnan(y))  # equal infinities and NaNs agree
-    with np.errstate(invalid="ignore"):
-        difference = np.where(same, 0.0, np.abs(x - y))
-    difference = np.where(np.isnan(difference), np.inf, difference)
-    if expected.dtype.kind in "iu":  # float64 does not hold every 64-bit integer
-        difference = np.where(got == expected, 0.0, np.maximum(difference, 1.0))
-    finite = np.abs(y[np.isfinite(y)])
-    scale = max(1.0, float(finite.max(initial=0.0)))
-    limit = allowed.atol * scale + allowed.rtol * np.where(np.isfinite(y), np.abs(y), 0.0)
-    noise, signal = float(np.square(difference).sum()), float(np.square(finite).sum())
-    with np.errstate(invalid="ignore"):
-        relative = np.divide(difference, np.abs(y), out=np.zeros_like(difference), where=y != 0)
-    relative = np.where(np.isnan(relative), difference, relative)  # of infinities and NaNs
-    return OutputCheck(
-        name=name,
-        dtype=str(expected.dtype),
-        max_abs=float(difference.max(initial=0.0)),
-        max_rel=float(relative.max(initial=0.0)),
-        snr_db=_decibel(signal, noise),
-        tolerance=allowed,
-        ok=bool((difference <= limit).all()),
-    )
-
-
-def _decibel(signal: float, noise: float) -> float:
-    if noise == 0.0:
-        return math.inf
-    if signal == 0.0 or math.isinf(noise):
-        return -math.inf
-    return 10.0 * math.log10(signal / noise)

@@ -20,9 +20,9 @@ from torch.nn import functional as F  # noqa: N812 - what everybody calls it
 from torch.utils._pytree import tree_leaves
 
 import tvm_byoc_kit as byoc
+from tvm_byoc_kit.comparison import TOLERANCES
 from tvm_byoc_kit.errors import ModelError
 from tvm_byoc_kit.frontends.torch.arrays import to_array
-from tvm_byoc_kit.verification import TOLERANCES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tvm_byoc_kit.cli.output import writing
-from tvm_byoc_kit.errors import InputError
 from tvm_byoc_kit.files import replacing
 
 if TYPE_CHECKING:
@@ -15,28 +14,14 @@ if TYPE_CHECKING:
 
     from tvm_byoc_kit.runtime import Executable
 
-__all__ = ["describe", "read_inputs", "read_npz", "write_npz"]
+__all__ = ["describe", "read_inputs", "write_npz"]
 
 
 def read_inputs(exe: Executable, path: Path | None, seed: int) -> dict[str, np.ndarray]:
     """Those of an archive, or random ones."""
-    from tvm_byoc_kit.verification import random_inputs
+    from tvm_byoc_kit.sample_inputs import random_inputs, read_npz
 
-    return random_inputs(exe.inputs, seed) if path is None else read_npz(path)
-
-
-def read_npz(path: Path) -> dict[str, np.ndarray]:
-    """The arrays of an archive by name."""
-    import numpy as np
-
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            return {name: archive[name] for name in archive.files}
-    except Exception as error:  # NumPy and zipfile raise many types on other files
-        raise InputError(
-            f"--inputs {path} is no .npz archive of arrays ({error}); write it with "
-            "numpy.savez(path, name=array)"
-        ) from error
+    return random_inputs(exe.inputs, seed) if path is None else read_npz(path, "--inputs")
 
 
 def write_npz(path: Path, arrays: dict[str, np.ndarray]) -> None:

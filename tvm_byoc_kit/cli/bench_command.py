@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from tvm_byoc_kit.cli.arrays import read_npz
 from tvm_byoc_kit.cli.options import (
     BackendName,
     Inputs,
@@ -21,6 +20,7 @@ from tvm_byoc_kit.cli.options import (
 )
 from tvm_byoc_kit.cli.output import show_facts, working
 from tvm_byoc_kit.cli.program import cli
+from tvm_byoc_kit.sample_inputs import read_npz
 from tvm_byoc_kit.terminal import make_console
 
 
@@ -67,7 +67,7 @@ def bench(
             threads=threads,
             rounds=rounds,
             options=parse_options(option),
-            inputs=None if inputs is None else read_npz(inputs),
+            inputs=None if inputs is None else read_npz(inputs, "--inputs"),
             shapes=parse_shapes(shape),
             seed=seed,
         )

@@ -7,10 +7,10 @@ from typing import Annotated, Any
 
 import typer
 
-from tvm_byoc_kit.cli.arrays import read_inputs
-from tvm_byoc_kit.cli.options import BackendName, Inputs, Json, Options, Seed, Shapes, parse_options
+from tvm_byoc_kit.cli.options import BackendName, Json, Options, Seed, Shapes, parse_options
 from tvm_byoc_kit.cli.output import read_model, show_facts, working
 from tvm_byoc_kit.cli.program import cli
+from tvm_byoc_kit.errors import OptionError
 from tvm_byoc_kit.terminal import make_console
 
 
@@ -21,21 +21,38 @@ def verify(
     ],
     reference: Annotated[
         str,
-        typer.Option(help="`auto`, `onnxruntime`, `torch`, `tvm`, or a model file."),
+        typer.Option(
+            help="`auto`, `onnxruntime`, `torch`, `tvm`, a model file, or another artifact."
+        ),
     ] = "auto",
     backend: BackendName = "example_npu",
     shape: Shapes = None,
     option: Options = None,
-    inputs: Inputs = None,
+    inputs: Annotated[
+        list[Path] | None,
+        typer.Option("--inputs", "-i", help="Inputs by name, as .npz; each is a case."),
+    ] = None,
+    cases: Annotated[
+        str | None,
+        typer.Option(
+            help="Inputs that are made: `random`, `edge`, or one of `zeros`, `ones`, `negative`, "
+            "`tiny`, `large`, `nan`, `infinity`, with commas between; `random` without --inputs."
+        ),
+    ] = None,
+    samples: Annotated[int, typer.Option(help="How many random ones.")] = 1,
+    size: Annotated[
+        list[str] | None,
+        typer.Option(help="Sizes of an open dimension: `batch=1,2,7`; 2 when left out."),
+    ] = None,
     seed: Seed = 0,
     as_json: Json = False,
 ) -> None:
-    """Compare a model built for a backend, or an artifact, with its original framework.
+    """Compare a model built for a backend, or an artifact, with its framework or another artifact.
 
     Exit code 1 when they differ.
 
     Example: `tvm-byoc verify model.onnx --backend example_npu`, or
-    `tvm-byoc verify model.so --reference model.onnx`
+    `tvm-byoc verify model.so --reference model.onnx --cases random,edge --samples 4`
     """
     import tvm_byoc_kit as byoc
 
@@ -46,11 +63,30 @@ def verify(
         else:
             model = read_model(subject, shape)
             exe = byoc.compile(model, backend, options=parse_options(option) or None)
-        arrays = read_inputs(exe, inputs, seed)
-        result = byoc.verify(exe, _reference(reference, shape), inputs=arrays)
+        result = byoc.verify(
+            exe,
+            _reference(reference, shape),
+            inputs=inputs or None,
+            cases=cases.split(",") if cases is not None else None,
+            samples=samples,
+            sizes=_sizes(size),
+            seed=seed,
+        )
     show_facts(console, as_json, result.to_dict(), lambda: console.print(str(result), markup=False))
     raise typer.Exit(0 if result else 1)
 
 
 def _reference(name: str, shapes: list[str] | None) -> Any:
     return read_model(Path(name), shapes) if name.endswith((".onnx", ".pt2")) else name
+
+
+def _sizes(items: list[str] | None) -> dict[str, list[int]]:
+    """``--size``: numbers by dimension."""
+    sizes: dict[str, list[int]] = {}
+    for item in items or []:
+        name, _, text = item.partition("=")
+        numbers = text.split(",")
+        if not name or not all(number.isdecimal() for number in numbers):
+            raise OptionError(f"--size {item}: expected name=1,2,7")
+        sizes[name] = [int(number) for number in numbers]
+    return sizes

@@ -14,7 +14,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import tvm_byoc_kit as byoc
-from tvm_byoc_kit.verification import random_inputs
+from tvm_byoc_kit.sample_inputs import random_inputs
 
 onnxruntime.set_default_logger_severity(4)
 
