@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 from tvm_byoc_kit.artifact import Manifest, versions
 from tvm_byoc_kit.backend import get_backend
 from tvm_byoc_kit.errors import ModelError, OptionError, reason
+from tvm_byoc_kit.machine import cpu_features, gpu_code
 from tvm_byoc_kit.model import as_model
 from tvm_byoc_kit.open_dimensions import named_sizes
 from tvm_byoc_kit.partitioning import Partition, partition
 from tvm_byoc_kit.python_codegen import take_raised
+from tvm_byoc_kit.region_names import region_composites
 from tvm_byoc_kit.rewriting import bindings_of, host_functions, op_name, read_variables
 from tvm_byoc_kit.runtime import Executable
 from tvm_byoc_kit.specialization import specialize
@@ -88,6 +90,9 @@ def _build(
         package=backend.package,
         versions=versions(),
         variants=variants,
+        regions=region_composites(parts.mod),
+        cpu=cpu_features(target),
+        gpu=gpu_code(module.mod, target),
     )
     return Executable(module, manifest, parts.model)
 
