@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tvm_byoc_kit.artifact import Manifest, versions
 from tvm_byoc_kit.backend import get_backend
 from tvm_byoc_kit.errors import ModelError, OptionError, reason
 from tvm_byoc_kit.machine import cpu_features, gpu_code
+from tvm_byoc_kit.masked_padding import try_masking
 from tvm_byoc_kit.model import as_model
 from tvm_byoc_kit.open_dimensions import named_sizes
 from tvm_byoc_kit.partitioning import Partition, partition
@@ -17,7 +20,6 @@ from tvm_byoc_kit.region_names import region_composites
 from tvm_byoc_kit.rewriting import bindings_of, host_functions, op_name, read_variables
 from tvm_byoc_kit.runtime import Executable
 from tvm_byoc_kit.specialization import specialize
-from tvm_byoc_kit.variants import Variants
 from tvm_byoc_kit.wide_functions import legalize_unfused_joins
 
 if TYPE_CHECKING:
@@ -59,12 +61,10 @@ def build(
         When TVM cannot compile the model.
     """
     parts = partition if isinstance(partition, Partition) else _as_partition(partition)
-    return _build(parts, target, options, Variants())
+    return Executable(*_compiled(parts, target, options), parts.model)
 
 
-def _build(
-    parts: Partition, target: str | Target | None, options: Any, variants: Variants
-) -> Executable:
+def _compiled(parts: Partition, target: str | Target | None, options: Any) -> tuple[Any, Manifest]:
     backend = parts.backend
     others = region_backends(parts.mod) - {backend.name}
     if others:
@@ -82,19 +82,18 @@ def _build(
     manifest = Manifest(
         inputs=parts.model.inputs,
         outputs=parts.model.outputs,
-        entry=variants.builds[0].entry if variants else parts.model.entry,
+        entry=parts.model.entry,
         backend=backend.name,
         target=str(target),
         options=codegen_options,
         loaders=backend.loaders if region_backends(parts.mod) else (),
         package=backend.package,
         versions=versions(),
-        variants=variants,
         regions=region_composites(parts.mod),
         cpu=cpu_features(target),
         gpu=gpu_code(module.mod, target),
     )
-    return Executable(module, manifest, parts.model)
+    return module, manifest
 
 
 def compile(  # noqa: A001 - the verb that torch and tvm use too
@@ -151,7 +150,32 @@ def build_specialization(
     """Compile all builds of a model into one Executable; parameters as of `build`."""
     if special.profiles:
         options = _with_profiles(options, special.profiles)
-    return _build(special.partition, target, options, special.variants)
+    parts, variants = special.partition, special.variants
+    module, manifest = _compiled(parts, target, options)
+    _try_masks(special, module, manifest)
+    manifest = replace(manifest, entry=variants.builds[0].entry, variants=variants)
+    return Executable(module, manifest, parts.model)
+
+
+def _try_masks(special: Specialization, module: Any, manifest: Manifest) -> None:
+    """Try the inputs that are said to mask what is padded: on the backend if it is here."""
+    fills = {name: item.fill for name, item in special.variants.dimensions.items() if item.fill}
+    if not fills:
+        return
+    runs_here = bool(special.partition.backend.check("device"))
+
+    @functools.cache
+    def build_of(entry: str | None) -> Executable:
+        if entry is None:
+            return compile(special.model, "llvm")
+        return Executable(module, replace(manifest, entry=entry))
+
+    def run(fixed: Mapping[str, int], inputs: Mapping[str, Any]) -> dict[str, Any]:
+        builds = (build.entry for build in special.variants.builds if build.sizes == fixed)
+        return build_of(next(builds, None) if runs_here else None).run(inputs)
+
+    for name, fill in fills.items():
+        try_masking(special.model, special.sizes, name, fill, run)
 
 
 def _with_profiles(options: Any, profiles: Any) -> dict[str, Any]:

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 
 from tvm_byoc_kit.buckets import Buckets, Profile
 from tvm_byoc_kit.errors import ModelError, OptionError
+from tvm_byoc_kit.row_independence import why_dependent
 from tvm_byoc_kit.variants import OpenDimension
 
 if TYPE_CHECKING:
     from tvm_byoc_kit.buckets import Sizes
     from tvm_byoc_kit.model import ImportedModel
 
-__all__ = ["along", "batch_dimension", "in_ranges", "named_sizes"]
+__all__ = ["along", "batch_dimension", "in_ranges", "named_sizes", "smallest_size"]
 
 
 def named_sizes(
@@ -79,40 +80,52 @@ def batch_dimension(model: ImportedModel) -> str:
     return next(iter(names.values()))
 
 
-def along(model: ImportedModel, name: str, given: Buckets | Profile) -> OpenDimension:
+def along(
+    model: ImportedModel, name: str, given: Buckets | Profile, leaves_open: bool
+) -> OpenDimension:
     """What may be done along the dimension `name` where each size in `given` is a build.
+
+    `leaves_open`: whether there is a build too in which no size is fixed, which takes those sizes
+    that the model says.
 
     Raises
     ------
     ModelError
         When padding is wanted, and rows along the dimension depend on each other.
+    OptionError
+        For a mask that is no input with that dimension.
     """
-    bounds = _bounds(model, name)
     if isinstance(given, Profile):
         return OpenDimension(smallest=given.min, largest=given.max)
     if given.pad is True:
         _require_independence(model, name)
+    fill = dict(given.pad) if isinstance(given.pad, Mapping) else {}
+    if isinstance(given.pad, Mapping):
+        _check_masks(model, name, fill)
+    bounds = _bounds(model, name)
     split = given.pad is True and _is_batch(model, name)
-    open_end = split or given.fallback is not None
     return OpenDimension(
         pad=given.pad is not False,
         split=split,
-        fill=given.pad if isinstance(given.pad, Mapping) else {},
-        smallest=1 if given.pad is not False else bounds.smallest,
-        largest=bounds.largest if open_end else given.sizes[-1],
+        fill=fill,
+        smallest=bounds.smallest if leaves_open else 1,
+        largest=bounds.largest if split or given.fallback is not None else given.sizes[-1],
     )
 
 
 def in_ranges(model: ImportedModel, name: str, given: Buckets | Profile) -> OpenDimension:
     """What may be done along the dimension `name` where one build takes every size in `given`."""
     if isinstance(given, Profile):
-        return along(model, name, given)
-    from tvm_byoc_kit.row_independence import why_dependent
-
+        return along(model, name, given, leaves_open=True)
     wanted = given.pad is True and _is_batch(model, name)
     split = wanted and why_dependent(model, name) is None
-    smallest = _bounds(model, name).smallest
-    return OpenDimension(split=split, smallest=smallest, largest=None if split else given.sizes[-1])
+    largest = None if split else given.sizes[-1]
+    return OpenDimension(split=split, smallest=smallest_size(model, name), largest=largest)
+
+
+def smallest_size(model: ImportedModel, name: str) -> int:
+    """Of the dimension `name`, as far as the model says."""
+    return _bounds(model, name).smallest
 
 
 def _is_batch(model: ImportedModel, name: str) -> bool:
@@ -120,14 +133,21 @@ def _is_batch(model: ImportedModel, name: str) -> bool:
 
 
 def _require_independence(model: ImportedModel, name: str) -> None:
-    from tvm_byoc_kit.row_independence import why_dependent
-
     why = why_dependent(model, name)
     if why is not None:
         raise ModelError(
             f"sizes along '{name}' cannot be padded: {why}. Give Buckets(..., pad=False, "
             'fallback="symbolic"), or, where an input masks what is padded, what it is filled '
             "with: pad={'attention_mask': 0}"
+        )
+
+
+def _check_masks(model: ImportedModel, name: str, fill: Mapping[str, float]) -> None:
+    inputs = [spec.name for spec in model.inputs if name in spec.shape]
+    if not fill or not set(fill) <= set(inputs):
+        raise OptionError(
+            f"pad={fill!r} along '{name}': expected the inputs that mask what is padded, of "
+            f"{', '.join(inputs)}, each with the number that does so"
         )
 
 

@@ -36,6 +36,9 @@ class Specialization:
 
     Parameters
     ----------
+    model : ImportedModel
+        With the dimensions open.
+    sizes : mapping of name to Buckets or Profile
     partition : Partition
         With the functions of all builds.
     variants : Variants
@@ -46,6 +49,8 @@ class Specialization:
         What the backend's option of that name gets, where one build takes all sizes in ranges.
     """
 
+    model: ImportedModel
+    sizes: Sizes
     partition: Partition
     variants: Variants
     parts: tuple[Partition, ...]
@@ -78,17 +83,18 @@ def specialize(
     """
     if backend.profiles:
         return _in_ranges(model, sizes, partition)
-    dimensions = {name: along(model, name, given) for name, given in sizes.items()}
     builds = _combinations(sizes)
+    leaves_open = {} in builds
+    dimensions = {name: along(model, name, given, leaves_open) for name, given in sizes.items()}
     parts = tuple(partition(_bound(model, fixed)) for fixed in builds)
     merger = Merger()
     variants = []
     for fixed, part in zip(builds, parts, strict=True):
         names = merger.add(part.mod, "".join(f"_{dim}_{size}" for dim, size in fixed.items()))
         variants.append(Variant(names[model.entry], fixed))
-    original = model if builds[0] else parts[0].model
+    original = parts[0].model if leaves_open else model
     merged = replace(parts[0], mod=merger.module(), model=original)
-    return Specialization(merged, Variants(tuple(variants), dimensions), parts)
+    return Specialization(model, sizes, merged, Variants(tuple(variants), dimensions), parts)
 
 
 def _in_ranges(
@@ -99,7 +105,7 @@ def _in_ranges(
     profiles = _products({name: _ranges(given) for name, given in sizes.items()}, sizes)
     part = partition(model)
     variants = Variants((Variant(model.entry),), dimensions)
-    return Specialization(part, variants, (part,), tuple(profiles))
+    return Specialization(model, sizes, part, variants, (part,), tuple(profiles))
 
 
 def _ranges(given: Buckets | Profile) -> list[tuple[int, int, int]]:
