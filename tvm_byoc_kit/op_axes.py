@@ -256,10 +256,9 @@ def _outer(_call: Any, _ranks: Sequence[int]) -> Axes:
 def _attention(call: Any, ranks: Sequence[int]) -> Axes:
     """Of ``(batch, sequence, head, depth)``; a bias is ``(batch, head, query, key)``."""
     query = None if call.attrs.causal_mask is not None else 1
-    places: list[Places] = [(0, query, None, None), (0, None, None, None), (0, None, None, None)]
-    if len(ranks) > 3:
-        places.append((0, None, query, None)[4 - ranks[3] :])
-    return Axes(tuple(places), broadcasts=True)
+    key = (0, None, None, None)
+    bias = ((0, None, query, None)[-rank:] for rank in ranks[3:])
+    return Axes(((0, query, None, None), key, key, *bias), broadcasts=True)
 
 
 def _reverse_sequence(call: Any, ranks: Sequence[int]) -> Axes:
