@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tvm_byoc_kit.coverage import Coverage, Reason, Region
 
-__all__ = ["amount", "percent", "reason", "render", "size"]
+__all__ = ["amount", "patterns", "percent", "reason", "render", "size"]
 
 _MOST_REGIONS = 12
 _MOST_PATTERNS = 8
@@ -78,13 +78,17 @@ def _region_line(number: int, region: Region) -> str:
         facts.append(amount(region.macs, "MACs"))
     if region.bytes_in is not None and region.bytes_out is not None:
         facts.append(f"{size(region.bytes_in)} in, {size(region.bytes_out)} out")
-    prefix = f"{region.backend}."
-    patterns = Counter(name.removeprefix(prefix) for name in region.composites).most_common()
-    shown = [name if n == 1 else f"{n} x {name}" for name, n in patterns[:_MOST_PATTERNS]]
-    left_out = len(patterns) - len(shown)
+    return f"  region {number} ({', '.join(facts)}): {patterns(region.composites, region.backend)}"
+
+
+def patterns(composites: Sequence[str], backend: str) -> str:
+    """The patterns of a region, the most frequent first: ``2 x conv2d_relu, matmul``."""
+    counts = Counter(name.removeprefix(f"{backend}.") for name in composites).most_common()
+    shown = [name if n == 1 else f"{n} x {name}" for name, n in counts[:_MOST_PATTERNS]]
+    left_out = len(counts) - len(shown)
     if left_out:
         shown.append(f"{left_out} more pattern{'' if left_out == 1 else 's'}")
-    return f"  region {number} ({', '.join(facts)}): {', '.join(shown)}"
+    return ", ".join(shown)
 
 
 def _host_lines(coverage: Coverage) -> list[str]:

@@ -18,7 +18,9 @@ from tvm_byoc_kit.payload import PAYLOAD_KIND, missing_remedy
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["CHECKS", "check_file", "open_library"]
+__all__ = ["CHECKS", "Check", "check_file", "open_library"]
+
+Check = Callable[[Path, Manifest], None]
 
 
 def open_library(path: str | os.PathLike[str], manifest: Manifest) -> Any:
@@ -121,7 +123,7 @@ def _check_versions(path: Path, manifest: Manifest) -> None:
 
 
 # What can be known without TVM, and without running anything of the file; each raises a ByocError.
-CHECKS: tuple[Callable[[Path, Manifest], None], ...] = (
+CHECKS: tuple[Check, ...] = (
     check_file,
     _check_machine,
     _check_cpu,

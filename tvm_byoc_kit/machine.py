@@ -82,8 +82,6 @@ def cpu_features(target: Target) -> tuple[str, ...]:
     if host.kind.name != "llvm":
         return ()
     found = {str(name) for name in codegen.llvm_get_cpu_features(host)}
-    for change in host.attrs.get("mattr", ()):  # of which llvm_get_cpu_features knows nothing
-        (found.add if change.startswith("+") else found.discard)(str(change[1:]))
     return tuple(sorted(found & flags.keys()))
 
 
