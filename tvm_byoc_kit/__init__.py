@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         PluginError,
     )
     from tvm_byoc_kit.graph import Graph, read_graph
+    from tvm_byoc_kit.inspection import Inspection, inspect_artifact
     from tvm_byoc_kit.model import ImportedModel, load_model
     from tvm_byoc_kit.partitioning import Partition, partition
     from tvm_byoc_kit.pattern_table import Pattern
@@ -71,6 +72,7 @@ _HOMES = {
         "PluginError",
     ),
     "graph": ("Graph", "read_graph"),
+    "inspection": ("Inspection", "inspect_artifact"),
     "model": ("ImportedModel", "load_model"),
     "partitioning": ("Partition", "partition"),
     "policy": ("PartitionPolicy",),
@@ -105,6 +107,7 @@ __all__ = [
     "Graph",
     "ImportedModel",
     "InputError",
+    "Inspection",
     "Manifest",
     "ModelError",
     "OptionError",
@@ -130,6 +133,7 @@ __all__ = [
     "diff",
     "dry_run",
     "get_backend",
+    "inspect_artifact",
     "list_backends",
     "load",
     "load_model",
