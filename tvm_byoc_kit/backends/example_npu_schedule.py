@@ -14,15 +14,15 @@ from __future__ import annotations
 import json
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tvm_byoc_kit.errors import PluginError
-from tvm_byoc_kit.files import replacing
+from tvm_byoc_kit.trace_events import counter, lanes, span, write_trace
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Iterable, Iterator, Mapping
+    from pathlib import Path
 
     from rich.table import Table
     from tvm import IRModule
@@ -445,7 +445,6 @@ def _as_tuple(regions: Schedule | Iterable[Schedule]) -> tuple[Schedule, ...]:
 
 # Trace --------------------------------------------------------------------------------------------
 
-_PROCESS = 1
 _REGION_LANE = len(ENGINES)  # a lane above the engines'
 
 
@@ -465,19 +464,25 @@ def chrome_trace(regions: Schedule | Iterable[Schedule]) -> dict[str, Any]:
         GB/s. Times are microseconds.
     """
     regions = _as_tuple(regions)
-    events = list(_lanes())
+    names = (*(f"{engine} engine" for engine in ENGINES), "region")
+    events = list(lanes("example NPU (estimated)", names, first="region"))
     offset = 0.0
     for region in regions:
         events.append(
-            _complete(region.symbol, "region", _REGION_LANE, offset, region.microseconds)
-            | {"args": _region_args(region)}
+            span(
+                region.symbol,
+                "region",
+                _REGION_LANE,
+                offset,
+                region.microseconds,
+                _region_args(region),
+            )
         )
         for op in region.ops:
             start = offset + op.start_cycle / region.frequency_mhz
             duration = op.cycles / region.frequency_mhz
             events.append(
-                _complete(op.name, op.engine, ENGINES.index(op.engine), start, duration)
-                | {"args": _op_args(op)}
+                span(op.name, op.engine, ENGINES.index(op.engine), start, duration, _op_args(op))
             )
         events.extend(_counters(region, offset))
         offset += region.microseconds
@@ -501,36 +506,7 @@ def write_chrome_trace(
     pathlib.Path
         The file.
     """
-    target = Path(path)
-    text = json.dumps(chrome_trace(regions), allow_nan=False)
-    with replacing(target) as unfinished:
-        unfinished.write_text(text, encoding="utf-8")
-    return target
-
-
-def _lanes() -> Iterator[dict[str, Any]]:
-    yield _metadata("process_name", {"name": "example NPU (estimated)"})
-    names = [f"{engine} engine" for engine in ENGINES] + ["region"]
-    for lane, name in enumerate(names):
-        yield _metadata("thread_name", {"name": name}, lane)
-        # The regions' lane comes first.
-        yield _metadata("thread_sort_index", {"sort_index": -1 if name == "region" else lane}, lane)
-
-
-def _metadata(name: str, args: dict[str, Any], lane: int = 0) -> dict[str, Any]:
-    return {"ph": "M", "name": name, "pid": _PROCESS, "tid": lane, "ts": 0, "args": args}
-
-
-def _complete(name: str, category: str, lane: int, start: float, duration: float) -> dict[str, Any]:
-    return {
-        "ph": "X",
-        "name": name,
-        "cat": category,
-        "pid": _PROCESS,
-        "tid": lane,
-        "ts": start,
-        "dur": duration,
-    }
+    return write_trace(path, chrome_trace(regions))
 
 
 def _region_args(region: Schedule) -> dict[str, Any]:
@@ -584,11 +560,8 @@ def _counters(region: Schedule, offset: float) -> Iterator[dict[str, Any]]:
         total = 0.0
         for cycle in sorted(changes):
             total += changes[cycle]
-            yield {
-                "ph": "C",
-                "name": f"{tier} traffic",
-                "pid": _PROCESS,
-                "tid": 0,
-                "ts": offset + cycle / region.frequency_mhz,
-                "args": {"GB/s": max(round(total, 6), 0.0)},
-            }
+            yield counter(
+                f"{tier} traffic",
+                offset + cycle / region.frequency_mhz,
+                {"GB/s": max(round(total, 6), 0.0)},
+            )
