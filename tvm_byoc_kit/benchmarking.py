@@ -19,9 +19,9 @@ from tvm_byoc_kit.backend import get_backend
 from tvm_byoc_kit.comparison import compare_output
 from tvm_byoc_kit.contenders import Contender, Job, Maker, find_maker, kit_maker
 from tvm_byoc_kit.errors import ModelError, OptionError
+from tvm_byoc_kit.input_checks import checked_inputs
 from tvm_byoc_kit.model import load_model
 from tvm_byoc_kit.process_memory import MemoryUse, measure_memory
-from tvm_byoc_kit.runtime import checked_inputs
 from tvm_byoc_kit.sample_inputs import random_inputs
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import os
 import threading
 from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from tvm_byoc_kit.artifact import Manifest, read_manifest, write_artifact
@@ -19,21 +19,22 @@ from tvm_byoc_kit.errors import (
     OptionError,
     reason,
 )
+from tvm_byoc_kit.input_checks import checked_inputs
 from tvm_byoc_kit.loading import open_library
 from tvm_byoc_kit.machine import is_cuda
 from tvm_byoc_kit.native import without_torch
-from tvm_byoc_kit.signature import evaluate
-from tvm_byoc_kit.staging import Staging, aligned_copy, is_shared
+from tvm_byoc_kit.staging import Staging, aligned_copy, flatten_outputs, is_shared
+from tvm_byoc_kit.variant_calls import Lane, VariantCalls
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import numpy as np
 
+    from tvm_byoc_kit.dispatch import Plan
     from tvm_byoc_kit.model import ImportedModel
     from tvm_byoc_kit.signature import TensorSpec
+    from tvm_byoc_kit.variants import Cost
 
-__all__ = ["Executable", "checked_inputs", "load"]
+__all__ = ["Executable", "load"]
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,7 @@ class _Thread:
     vm: Any
     call: Any
     staging: Staging | None
+    lane: Lane
 
 
 class Executable:
@@ -63,6 +65,7 @@ class Executable:
         self._built = module
         self._threads = threading.local()
         self._on_gpu = is_cuda(manifest.target)
+        self._variants = VariantCalls(manifest)
         self.manifest = manifest
         self.model = model
 
@@ -112,7 +115,8 @@ class Executable:
         staging = None
         if not self._on_gpu and Staging.fits(self.inputs):
             staging = Staging(self.inputs)
-        return _Thread(vm, vm[self.manifest.entry], staging)
+        lane = Lane(vm, device if self._on_gpu else None, self.outputs)
+        return _Thread(vm, vm[self.manifest.entry], staging, lane)
 
     def run(self, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
         """Run once.
@@ -137,11 +141,13 @@ class Executable:
             When the model itself fails, for instance a reshape that does not fit.
         """
         thread = self._this_thread()
+        if self.manifest.variants.builds:
+            return self._variants.run(thread.lane, inputs)
         tensors = thread.staging.fill(inputs) if thread.staging and type(inputs) is dict else None
         if tensors is None:
             tensors = [self._on_device(array) for array in checked_inputs(self.inputs, inputs)]
         try:
-            flat = _flatten(thread.call(*tensors))
+            flat = flatten_outputs(thread.call(*tensors))
         except Exception as error:  # whatever TVM and the regions' runtimes raise
             raise ModelError(f"the model failed while it ran: {reason(error)}") from error
         return {
@@ -159,6 +165,53 @@ class Executable:
         results = self.run({spec.name: x for spec, x in zip(self.inputs, inputs, strict=True)})
         values = tuple(results.values())
         return values[0] if len(values) == 1 else values
+
+    def plan(self, sizes: Mapping[str, int]) -> Plan:
+        """Which builds a call with the open dimensions at `sizes` runs, on which rows.
+
+        Parameters
+        ----------
+        sizes : mapping of name to int
+            By the names in :attr:`inputs`; ``batch`` is the dimension on axis 0.
+
+        Raises
+        ------
+        OptionError
+            For a dimension that there is not, or one without a size.
+        InputError
+            For sizes that cannot be run.
+        """
+        return self._variants.plan(sizes)
+
+    def measure(self, seconds: float = 1.0) -> tuple[Cost, ...]:
+        """Measure here what each build takes, and choose by that from now on.
+
+        An artifact that is exported afterwards holds the costs.
+
+        Parameters
+        ----------
+        seconds : float
+            To spend; each build is run twice at each of its sizes in any case.
+
+        Returns
+        -------
+        tuple of Cost
+            Empty for an Executable of one build, which has no choice.
+
+        Raises
+        ------
+        BackendUnavailable
+            When it cannot run here.
+        """
+        from tvm_byoc_kit.measuring import measured_costs
+
+        if not self.manifest.variants:
+            return ()
+        costs = measured_costs(self._variants, self._this_thread().lane, seconds)
+        variants = replace(self.manifest.variants, costs=costs)
+        self.manifest = replace(self.manifest, variants=variants)
+        self._variants = VariantCalls(self.manifest)
+        return costs
 
     def export(self, path: str | os.PathLike[str]) -> None:
         """Write the artifact, a shared library with its manifest, in one step.
@@ -228,31 +281,6 @@ def _import_tvm() -> None:
         import tvm  # noqa: F401 - the first import decides whether torch comes along
 
 
-def checked_inputs(specs: Sequence[TensorSpec], inputs: Mapping[str, Any]) -> list[np.ndarray]:
-    """`inputs` as arrays in the order of `specs`, which they fit.
-
-    Raises
-    ------
-    InputError
-        When a name, shape or dtype does not fit.
-    """
-    if not isinstance(inputs, Mapping):
-        raise InputError(
-            f"inputs are a {type(inputs).__name__}; expected a dict from name to array: "
-            f"{'; '.join(map(str, specs))}"
-        )
-    names = [spec.name for spec in specs]
-    missing = [name for name in names if name not in inputs]
-    unknown = [str(name) for name in inputs if name not in names]
-    if missing or unknown:
-        parts = [f"missing: {', '.join(missing)}"] if missing else []
-        parts += [f"unknown: {', '.join(unknown)}"] if unknown else []
-        raise InputError(f"inputs do not fit ({'; '.join(parts)}); expected {', '.join(names)}")
-    arrays = [_as_numpy(spec, inputs[spec.name]) for spec in specs]
-    _check_arrays(specs, arrays)
-    return arrays
-
-
 def _devices(manifest: Manifest) -> tuple[str, ...]:
     """Probes of the devices that the regions of an artifact run on."""
     from tvm_byoc_kit.backend import get_backend
@@ -267,74 +295,3 @@ def _device(target: str) -> Any:
     import tvm
 
     return tvm.cuda(0) if is_cuda(target) else tvm.cpu()
-
-
-def _flatten(result: Any) -> list[Any]:
-    if hasattr(result, "numpy"):
-        return [result]
-    return [leaf for member in result for leaf in _flatten(member)]
-
-
-def _check_arrays(specs: Sequence[TensorSpec], arrays: Sequence[np.ndarray]) -> None:
-    symbols: dict[str, tuple[int, str]] = {}  # size, and the input that it comes from
-    for spec, array in zip(specs, arrays, strict=True):
-        _check_kind(spec, array)
-        for dim, size in zip(spec.shape, array.shape, strict=True):
-            if isinstance(dim, str) and dim.isidentifier():
-                symbols.setdefault(dim, (size, spec.name))
-    sizes = {name: size for name, (size, _) in symbols.items()}
-    for spec, array in zip(specs, arrays, strict=True):
-        for axis, (dim, found) in enumerate(zip(spec.shape, array.shape, strict=True)):
-            size = evaluate(dim, sizes)
-            if size is None or found == size:
-                continue
-            origin = f", as '{dim}' is in input '{symbols[dim][1]}'" if dim in symbols else ""
-            raise InputError(
-                f"input '{spec.name}' has shape {array.shape}, expected {spec}: axis {axis} must "
-                f"be {size}{origin}"
-            )
-
-
-def _check_kind(spec: TensorSpec, array: np.ndarray) -> None:
-    if str(array.dtype) != spec.dtype:
-        raise InputError(
-            f"input '{spec.name}' is {array.dtype}, expected {spec.dtype}; convert it with "
-            f'x.astype("{spec.dtype}")'
-        )
-    if len(array.shape) != len(spec.shape):
-        raise InputError(
-            f"input '{spec.name}' has shape {array.shape}, expected rank {len(spec.shape)}: {spec}"
-        )
-
-
-def _from_dlpack(spec: TensorSpec, value: Any) -> np.ndarray:
-    """`value` as an array; NumPy itself reads no bfloat16, TVM does so through ml_dtypes."""
-    import numpy as np
-
-    if spec.dtype != "bfloat16":
-        return np.from_dlpack(value)
-    import tvm
-
-    array: np.ndarray = tvm.runtime.from_dlpack(value).numpy()
-    return array
-
-
-def _as_numpy(spec: TensorSpec, value: Any) -> np.ndarray:
-    import numpy as np
-
-    if isinstance(value, (np.ndarray, np.generic)):
-        return np.ascontiguousarray(value).reshape(np.shape(value))
-    if not hasattr(value, "__dlpack__"):
-        raise InputError(
-            f"input '{spec.name}' is a {type(value).__name__}; expected a NumPy array or a DLPack "
-            "tensor in CPU memory"
-        )
-    if hasattr(value, "resolve_neg"):
-        value = value.resolve_neg()  # torch negates some views lazily, and exports them unnegated
-    try:
-        return np.ascontiguousarray(_from_dlpack(spec, value)).reshape(tuple(value.shape))
-    except (BufferError, RuntimeError, TypeError, ValueError) as error:
-        raise InputError(
-            f"input '{spec.name}' cannot be read through DLPack: {error}; give it as a NumPy array "
-            "(for torch: x.detach().cpu().numpy())"
-        ) from error

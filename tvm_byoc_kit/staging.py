@@ -1,4 +1,4 @@
-"""Aligned memory in which arrays become tensors for the CPU."""
+"""How arrays become tensors, and tensors arrays: on the CPU in aligned memory, once."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     from tvm_byoc_kit.signature import TensorSpec
 
-__all__ = ["Staging", "aligned_copy", "is_shared"]
+__all__ = ["Staging", "aligned_copy", "flatten_outputs", "is_shared"]
 
 # What NumPy and TVM hand to each other through DLPack, five times faster than `tvm.runtime.tensor`
 # and `Tensor.numpy` copy it: NumPy's own numbers. The other dtypes are those of ml_dtypes.
@@ -51,6 +51,13 @@ def _aligned(shape: tuple[int, ...], dtype: Any) -> tuple[np.ndarray, Any]:
     return array, tvm_ffi.from_dlpack(array)
 
 
+def flatten_outputs(result: Any) -> list[Any]:
+    """The tensors in what a function of the virtual machine gave."""
+    if hasattr(result, "numpy"):
+        return [result]
+    return [leaf for member in result for leaf in flatten_outputs(member)]
+
+
 class Staging:
     """Memory for the inputs of one thread's calls, all of fixed shape: the same at every call.
 
@@ -59,25 +66,47 @@ class Staging:
     Parameters
     ----------
     specs : sequence of TensorSpec
-        Of dtypes that `is_shared`, with no symbolic dimension.
+        With no symbolic dimension.
+    device : tvm.runtime.Device, optional
+        Where the tensors are to be, when that is not CPU memory.
     """
 
-    def __init__(self, specs: Sequence[TensorSpec]) -> None:
+    def __init__(self, specs: Sequence[TensorSpec], device: Any = None) -> None:
         import numpy as np
 
+        self.specs = specs
+        self._device = device
         self._array_type, self._copy = np.ndarray, np.copyto
-        self._slots = [
-            (spec.name, *_aligned(tuple(map(int, spec.shape)), spec.dtype)) for spec in specs
-        ]
+        self._slots = [(spec.name, *self._slot(spec)) for spec in specs]
+        self.arrays = [array for _, array, _ in self._slots]
         self._tensors = [tensor for _, _, tensor in self._slots]
+        self._in_place = all(tensor is not None for tensor in self._tensors)
+
+    def _slot(self, spec: TensorSpec) -> tuple[np.ndarray, Any]:
+        """Memory, and the tensor in it if there can be one."""
+        shape = tuple(map(int, spec.shape))
+        if self._device is None and is_shared(spec.dtype):
+            return _aligned(shape, spec.dtype)
+        import ml_dtypes  # noqa: F401 - NumPy knows its dtypes by name from now on
+        import numpy as np
+
+        return np.empty(shape, spec.dtype), None
 
     @staticmethod
     def fits(specs: Sequence[TensorSpec]) -> bool:
-        """Whether there can be such memory for inputs of `specs`."""
+        """Whether there can be tensors in the memory for inputs of `specs`."""
         return all(
             is_shared(spec.dtype) and all(isinstance(dim, int) for dim in spec.shape)
             for spec in specs
         )
+
+    def tensors(self) -> list[Any]:
+        """What has been written into `arrays`."""
+        if self._in_place:
+            return self._tensors
+        import tvm
+
+        return [tvm.runtime.tensor(array, self._device or tvm.cpu()) for array in self.arrays]
 
     def fill(self, inputs: Mapping[str, Any]) -> list[Any] | None:
         """The tensors with what is in `inputs`; None unless these plainly are what they must be."""
