@@ -16,6 +16,7 @@ from tvm_byoc_kit.backends.openvino.conversion import codegen
 from tvm_byoc_kit.backends.openvino.executor import Executor
 from tvm_byoc_kit.graph import Graph, Value, evaluate, read_graph
 from tvm_byoc_kit.partitioning import partition
+from tvm_byoc_kit.payload import Payload
 from tvm_byoc_kit.rewriting import bindings_of, op_name
 
 if TYPE_CHECKING:
@@ -63,11 +64,17 @@ def regions_of(mod: tvm.IRModule) -> list[relax.Function]:
     ]
 
 
+def executor_of(payload: Payload) -> Executor:
+    """What runs a region, with the constants beside it as TVM would give them."""
+    constants = [value.data.copy() for value in payload.constants if value.data is not None]
+    return Executor(payload.data, constants)
+
+
 def run_graph(
     graph: Graph, arrays: Sequence[np.ndarray], options: dict[str, Any] | None = None
 ) -> list[np.ndarray]:
     """The outputs of a region, through its payload."""
-    executor = Executor(codegen(graph, options or {}))
+    executor = executor_of(codegen(graph, options or {}))
     sizes: dict[str, int] = {}
     given = iter(arrays)
     arguments: list[Any] = []
@@ -115,6 +122,8 @@ class Checks:
         """The region that OpenVINO makes of `make` applied to such tensors."""
         (region,) = regions_of(module_of(make, *inputs))
         return read_graph(region)
+
+    executor = staticmethod(executor_of)
 
     def __call__(
         self,

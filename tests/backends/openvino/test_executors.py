@@ -20,7 +20,7 @@ from tvm_byoc_kit.backends.openvino import executor as in_python
 
 pytest.importorskip("openvino")
 
-Make = Callable[[bytes], Callable[..., None]]
+Make = Callable[..., Callable[..., None]]
 RUNTIME = "byoc.runtime.openvino"
 
 
@@ -35,10 +35,12 @@ def make(request: pytest.FixtureRequest) -> Iterator[Make]:
         assert status, status
         makes = tvm_ffi.get_global_func(plugin.function)
         tvm_ffi.register_global_func(RUNTIME, makes, override=True)
-        yield lambda payload: makes(payload, [])
+        yield lambda payload, constants=(): makes(payload, list(constants))
     else:
         tvm_ffi.register_global_func(
-            RUNTIME, lambda payload, _: in_python.runtime(bytes(payload)), override=True
+            RUNTIME,
+            lambda payload, constants: in_python.runtime(bytes(payload), constants),
+            override=True,
         )
         yield in_python.runtime
     if before is not None:
@@ -95,7 +97,7 @@ def relu_payload() -> bytes:
 @pytest.mark.usefixtures("make")
 def test_a_convolution_gives_what_torch_gives() -> None:
     rng = np.random.default_rng(0)
-    weight = rng.standard_normal((4, 3, 3, 3), dtype=np.float32)
+    weight = rng.standard_normal((64, 3, 3, 3), dtype=np.float32)  # beside the payload
     exe = build(
         {"x": ((1, 3, 8, 8), "float32")},
         lambda x: relax.op.nn.relu(relax.op.nn.conv2d(x, relax.const(weight), padding=1)),
@@ -208,6 +210,18 @@ def test_bytes_that_are_no_payload_are_one_clear_error(make: Make, keep: int) ->
         ValueError, match=r"payload of the OpenVINO backend.* build the model again"
     ):
         make(relu_payload()[:keep])
+
+
+def test_a_payload_with_its_weights_in_it_is_of_an_older_release(make: Make) -> None:
+    with pytest.raises(ValueError, match=r"of an older release of the kit.*build the model again"):
+        make(b"OPENVINO" + relu_payload()[8:])
+
+
+def test_other_constants_than_the_payloads_are_an_error(make: Make) -> None:
+    weight = relax.const(np.zeros((64, 64), np.float32))
+    exe = build({"x": ((2, 64), "float32")}, lambda x: relax.op.matmul(x, weight))
+    with pytest.raises(ValueError, match=r"goes with 1 constants, found 0; build the model again"):
+        make(payload_of(exe))
 
 
 def test_a_device_that_is_not_there_is_named_with_those_that_are(make: Make) -> None:

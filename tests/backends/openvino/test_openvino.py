@@ -24,6 +24,7 @@ pytestmark = pytest.mark.byoc("openvino", step="runtime")
 RNG = np.random.default_rng(16)
 X = RNG.normal(size=(2, 3)).astype(np.float32)
 W = RNG.normal(size=(3, 4)).astype(np.float32)
+WIDE = RNG.normal(size=(3, 512)).astype(np.float32)  # stands beside the payload
 
 
 def dense(x: Any) -> Any:
@@ -32,7 +33,7 @@ def dense(x: Any) -> Any:
 
 @pytest.fixture
 def dense_payload(check: Any) -> bytes:
-    return codegen(check.graph(dense, (("n", 3), "float32")), {})
+    return codegen(check.graph(dense, (("n", 3), "float32")), {}).data
 
 
 def call(executor: Executor, x: np.ndarray) -> np.ndarray:
@@ -81,7 +82,7 @@ def test_options_become_openvinos_properties(check: Any, tmp_path: Path) -> None
         "performance": "throughput",
         "cache_dir": str(tmp_path),
     }
-    header, _, _ = unpack(codegen(check.graph(dense, ((2, 3), "float32")), options))
+    header, _, _ = unpack(codegen(check.graph(dense, ((2, 3), "float32")), options).data)
     assert header.device == "CPU"
     assert header.properties == {
         "PERFORMANCE_HINT": "THROUGHPUT",
@@ -93,15 +94,32 @@ def test_options_become_openvinos_properties(check: Any, tmp_path: Path) -> None
 
 
 def test_compiled_models_are_cached_where_asked(check: Any, tmp_path: Path) -> None:
-    payload = codegen(check.graph(dense, ((2, 3), "float32")), {"cache_dir": str(tmp_path)})
+    options = {"cache_dir": str(tmp_path)}
+    payload = codegen(check.graph(dense, ((2, 3), "float32")), options).data
     for _ in range(2):
         np.testing.assert_allclose(call(Executor(payload), X), np.maximum(X @ W, 0), rtol=1e-5)
     assert list(tmp_path.iterdir())
 
 
+def test_a_cached_model_is_told_from_one_of_other_weights(check: Any, tmp_path: Path) -> None:
+    weights = [RNG.normal(size=(3, 512)).astype(np.float32) for _ in range(2)]
+    graphs = [
+        check.graph(lambda x, w=w: op.matmul(x, relax.const(w)), ((2, 3), "float32"))
+        for w in weights
+    ]
+    payloads = [codegen(graph, {"cache_dir": str(tmp_path)}) for graph in graphs]
+    for _ in range(2):
+        for payload, weight in zip(payloads, weights, strict=True):
+            found = np.zeros((2, 512), np.float32)
+            check.executor(payload)(X, found)
+            np.testing.assert_allclose(found, X @ weight, rtol=1e-5, atol=1e-6)
+    assert len(list(tmp_path.iterdir())) == len(weights)
+
+
 def test_weights_are_rounded_only_when_asked(check: Any, through_openvino: Any) -> None:
     graph = check.graph(dense, ((2, 3), "float32"))
-    sizes = {kind: unpack(codegen(graph, {"weights": kind}))[0].weights_bytes for kind in _KINDS}
+    payloads = {kind: codegen(graph, {"weights": kind}).data for kind in _KINDS}
+    sizes = {kind: unpack(payload)[0].weights_bytes for kind, payload in payloads.items()}
     assert sizes == {"as_is": W.nbytes, "fp16": W.nbytes // 2}
     (found,) = through_openvino(graph, [X], {"weights": "fp16"})
     rounded = W.astype(np.float16).astype(np.float32)
@@ -139,8 +157,44 @@ def test_the_same_weights_are_stored_once(check: Any) -> None:
     def twice(x: Any) -> Any:
         return op.matmul(op.matmul(x, relax.const(big)), relax.const(big.copy()))
 
-    header, _, _ = unpack(codegen(check.graph(twice, ((1, 64), "float32")), {}))
-    assert header.weights_bytes < 1.2 * big.nbytes
+    payload = codegen(check.graph(twice, ((1, 64), "float32")), {})
+    assert [value.data.shape for value in payload.constants] == [big.shape]
+    assert unpack(payload.data)[0].weights_bytes < 64
+
+
+def test_small_constants_stay_in_the_model(check: Any) -> None:
+    bias = RNG.normal(size=512).astype(np.float32)
+    graph = check.graph(
+        lambda x: op.add(op.matmul(x, relax.const(WIDE)), relax.const(bias)), (("n", 3), "float32")
+    )
+    payload = codegen(graph, {})
+    assert [value.shape for value in payload.constants] == [WIDE.shape]
+    header, _, weights = unpack(payload.data)
+    assert (header.constants, len(header.inputs)) == (1, 1)
+    assert bytes(weights) == bias.tobytes()
+
+
+def test_weights_as_halves_are_in_the_payload(check: Any, through_openvino: Any) -> None:
+    big = RNG.normal(size=(64, 64)).astype(np.float32)
+    graph = check.graph(lambda x: op.matmul(x, relax.const(big)), ((2, 64), "float32"))
+    payload = codegen(graph, {"weights": "fp16"})
+    assert not payload.constants
+    assert big.nbytes / 2 < len(payload.data) < big.nbytes
+    x = RNG.normal(size=(2, 64)).astype(np.float32)
+    (found,) = through_openvino(graph, [x], {"weights": "fp16"})
+    np.testing.assert_allclose(found, x @ big.astype(np.float16), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int8", "int64", "bool"])
+def test_a_large_constant_of_any_dtype_is_put_back(
+    dtype: str, check: Any, through_openvino: Any
+) -> None:
+    table = RNG.integers(0, 2, (70, 64)).astype(dtype)
+    graph = check.graph(lambda i: op.take(relax.const(table, dtype), i, axis=0), ((5,), "int64"))
+    rows = np.array([0, 69, 3, 3, 42])
+    (found,) = through_openvino(graph, [rows])
+    assert found.dtype == table.dtype
+    np.testing.assert_array_equal(found, table[rows])
 
 
 # --- Conversion ----------------------------------------------------------------------------------
@@ -218,13 +272,13 @@ def test_threads_share_an_executor(dense_payload: bytes) -> None:
 
 
 def test_a_device_that_is_not_there_is_named_with_those_that_are(check: Any) -> None:
-    payload = codegen(check.graph(dense, ((2, 3), "float32")), {"device": "NPU"})
+    payload = codegen(check.graph(dense, ((2, 3), "float32")), {"device": "NPU"}).data
     with pytest.raises(ValueError, match=r"(?s)for NPU.*it has CPU"):
         Executor(payload)
 
 
 def test_integers_beyond_32_bits_are_an_error_and_not_cut_off(check: Any) -> None:
-    executor = Executor(codegen(check.graph(op.negative, ((3,), "int64")), {}))
+    executor = Executor(codegen(check.graph(op.negative, ((3,), "int64")), {}).data)
     output = np.zeros(3, np.int64)
     executor(np.array([1, -(2**31) + 1, 2**31 - 1]), output)
     np.testing.assert_array_equal(output, [-1, 2**31 - 1, -(2**31) + 1])
@@ -237,7 +291,9 @@ def test_integers_beyond_32_bits_are_an_error_and_not_cut_off(check: Any) -> Non
 
 @pytest.fixture
 def artifact(make_module: Any, tmp_path: Path) -> Path:
-    mod = make_module({"x": (("n", 3), "float32")}, dense)
+    mod = make_module(
+        {"x": (("n", 3), "float32")}, lambda x: op.nn.relu(op.matmul(x, relax.const(WIDE)))
+    )
     path = tmp_path / "m.so"
     byoc.compile(mod, "openvino", options={"threads": 1}).export(path)
     return path
@@ -261,13 +317,23 @@ def test_a_fresh_process_without_torch_and_onnx_runs_an_artifact(
     np.save(tmp_path / "x.npy", X)
     done = run_python(FRESH, artifact, tmp_path / "x.npy", tmp_path / "y.npy")
     assert done.returncode == 0, done.stderr
-    np.testing.assert_allclose(np.load(tmp_path / "y.npy"), np.maximum(X @ W, 0), rtol=1e-5)
+    found = np.load(tmp_path / "y.npy")
+    np.testing.assert_allclose(found, np.maximum(X @ WIDE, 0), rtol=1e-5, atol=1e-6)
 
 
-def test_weights_are_in_an_artifact_once(make_module: Any, tmp_path: Path) -> None:
-    big = RNG.normal(size=(512, 512)).astype(np.float32)
+@pytest.mark.parametrize(("on_host", "regions"), [((), 1), (("tanh",), 2)])
+def test_weights_are_in_an_artifact_once(
+    on_host: tuple[str, ...], regions: int, make_module: Any, tmp_path: Path
+) -> None:
+    weight = RNG.normal(size=(512, 512)).astype(np.float32) / 32
+    both = relax.const(weight)
     mod = make_module(
-        {"x": ((1, 512), "float32")}, lambda x: op.nn.relu(op.matmul(x, relax.const(big)))
+        {"x": ((1, 512), "float32")}, lambda x: op.matmul(op.tanh(op.matmul(x, both)), both)
     )
-    byoc.compile(mod, "openvino").export(tmp_path / "m.so")
-    assert (tmp_path / "m.so").stat().st_size < 1.3 * big.nbytes
+    parts = byoc.partition(mod, "openvino", policy={"exclude_ops": on_host})
+    assert len(parts.coverage.regions) == regions
+    byoc.build(parts).export(tmp_path / "m.so")
+    assert (tmp_path / "m.so").stat().st_size < 1.3 * weight.nbytes
+    x = RNG.normal(size=(1, 512)).astype(np.float32)
+    found = byoc.load(tmp_path / "m.so")(x)
+    np.testing.assert_allclose(found, np.tanh(x @ weight) @ weight, rtol=1e-4, atol=1e-5)

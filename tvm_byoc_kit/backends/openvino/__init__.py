@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from tvm.relax.transform import FusionPattern
 
     from tvm_byoc_kit.graph import Graph
+    from tvm_byoc_kit.payload import Payload
 
 __all__ = ["BACKEND", "OpenVINOOptions", "refusal"]
 
@@ -49,8 +50,8 @@ def refusal(call: Call) -> str | None:
     return first_reason((*always, *entry.predicates), call)
 
 
-def codegen(graph: Graph, options: Mapping[str, Any]) -> bytes:
-    """The payload of a region."""
+def codegen(graph: Graph, options: Mapping[str, Any]) -> Payload:
+    """The payload of a region, with its large constants beside it."""
     from tvm_byoc_kit.backends.openvino import conversion
 
     return conversion.codegen(graph, options)

@@ -1,4 +1,4 @@
-"""The codegen: a region becomes a model of OpenVINO's, and that becomes bytes."""
+"""The codegen: a region becomes a model of OpenVINO's, and that becomes a payload."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tvm_byoc_kit.backends.openvino.constants import take_out
 from tvm_byoc_kit.backends.openvino.memory import lent
 from tvm_byoc_kit.backends.openvino.opset import element_type, integers, opset
 from tvm_byoc_kit.backends.openvino.payload import Header, pack
 from tvm_byoc_kit.errors import ModelError, reason
 from tvm_byoc_kit.graph import Shape, Value
+from tvm_byoc_kit.payload import Payload
 
 if TYPE_CHECKING:
     from tvm_byoc_kit.backends.openvino.opset import Node
@@ -21,8 +23,10 @@ if TYPE_CHECKING:
 __all__ = ["Conversion", "codegen"]
 
 
-def codegen(graph: Graph, options: Mapping[str, Any]) -> bytes:
-    """The payload of a region.
+def codegen(graph: Graph, options: Mapping[str, Any]) -> Payload:
+    """The payload of a region, with its large constants beside it.
+
+    Weights that are stored as halves are in the payload: TVM has them as they were.
 
     Parameters
     ----------
@@ -39,15 +43,18 @@ def codegen(graph: Graph, options: Mapping[str, Any]) -> bytes:
 
     chosen = OpenVINOOptions(**options)
     converted = Conversion(graph)
+    fp16 = chosen.weights == "fp16"
+    beside = () if fp16 else take_out(converted.model, converted.constants)
     header = Header(
         device=chosen.device,
         properties=_properties(chosen),
         inputs=converted.inputs,
         outputs=converted.outputs,
         copies=converted.copies,
+        constants=len(beside),
     )
-    model, weights = _serialized(converted.model, fp16=chosen.weights == "fp16")
-    return pack(header, weights, model)
+    model, weights = _serialized(converted.model, fp16=fp16)
+    return Payload(pack(header, weights, model), beside)
 
 
 def _properties(options: Any) -> dict[str, str]:
@@ -92,6 +99,8 @@ class Conversion:
         For each port of the model, the number of the call's argument: inputs, then outputs.
     copies : list of (int, int)
         Arguments that are outputs and equal one that is an input.
+    constants : list of (Value, node)
+        Those that the model was given as they are.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -99,6 +108,7 @@ class Conversion:
 
         self._graph = graph
         self._symbols: dict[str, Node] = {}
+        self.constants: list[tuple[Value, Node]] = []
         self._parameters = [self._parameter(number, v) for number, v in enumerate(graph.inputs)]
         self._nodes: dict[str, Node] = {
             value.name: node.output(0)
@@ -165,7 +175,9 @@ class Conversion:
 
     def _tensor(self, value: Value) -> Node:
         if value.name not in self._nodes:
-            self._nodes[value.name] = _constant(value.data).output(0)
+            node = _constant(value.data)
+            self.constants.append((value, node))
+            self._nodes[value.name] = node.output(0)
         return self._nodes[value.name]
 
     # --- Symbolic shapes: nodes that compute sizes from the shapes of the inputs ---

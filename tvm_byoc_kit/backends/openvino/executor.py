@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tvm_byoc_kit.backends.openvino.constants import put_back
 from tvm_byoc_kit.backends.openvino.integers import fit_32_bits
 from tvm_byoc_kit.backends.openvino.memory import lent
 from tvm_byoc_kit.backends.openvino.payload import unpack
@@ -21,9 +22,9 @@ if TYPE_CHECKING:
 __all__ = ["Executor", "runtime"]
 
 
-def runtime(payload: bytes, constants: Sequence[Any] = ()) -> Executor:  # noqa: ARG001 - baked in
+def runtime(payload: bytes, constants: Sequence[Any] = ()) -> Executor:
     """The executor of a payload that the codegen of the OpenVINO backend made."""
-    return Executor(payload)
+    return Executor(payload, constants)
 
 
 class Executor:
@@ -32,24 +33,33 @@ class Executor:
     Parameters
     ----------
     payload : bytes
-        Kept: the weights stay where they are.
+    constants : sequence of tensors
+        That the payload stands for. Both are kept: OpenVINO reads weights where they are.
 
     Raises
     ------
     ValueError
-        For other bytes, or a device that OpenVINO cannot compile for; lists those it has.
+        For other bytes, other constants, or a device that OpenVINO cannot compile for; lists those
+        it has.
     """
 
-    def __init__(self, payload: bytes) -> None:
+    def __init__(self, payload: bytes, constants: Sequence[Any] = ()) -> None:
         import openvino
 
         header, model, weights = unpack(payload)
-        self._payload = payload
+        if len(constants) != header.constants:
+            raise ValueError(
+                f"a payload of the OpenVINO backend goes with {header.constants} constants, found "
+                f"{len(constants)}; build the model again"
+            )
+        arrays = [lent(np.from_dlpack(constant)) for constant in constants]
+        self._kept = payload, constants, arrays
         self._wrap = openvino.Tensor
         core = _core()
         shared = openvino.Tensor(lent(np.frombuffer(weights, np.uint8)), shared_memory=True)
         try:
             read = core.read_model(model, shared)
+            put_back(read, list(map(self._tensor, arrays)))
             self._compiled = core.compile_model(read, header.device, header.properties)
         except RuntimeError as error:
             raise ValueError(

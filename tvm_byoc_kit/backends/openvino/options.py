@@ -37,7 +37,8 @@ class OpenVINOOptions:
         Where compiled models are kept, so that the next process loads them instead of compiling;
         empty: nowhere. Relative paths are relative to the process that runs the model.
     weights : {"as_is", "fp16"}
-        ``fp16`` stores weights in half the bytes, rounded; computing is as `precision` says.
+        ``fp16`` stores weights in half the bytes, rounded, and again for each region and each size
+        of a batch; as they are, they are stored once. Computing is as `precision` says.
 
     Notes
     -----

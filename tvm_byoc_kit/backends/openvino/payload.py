@@ -3,13 +3,15 @@
 ========  =================================================================================
 bytes     content
 ========  =================================================================================
-8         ``OPENVINO``
+8         ``OPENVIN2``; the digit is the format's
 8         length of the header, little endian
 n         the header, JSON: the fields of :class:`Header`
 …         the model in OpenVINO's IR: ``model_bytes`` of XML
 …         zeros up to a multiple of 64, counted from the start
-…         the model's weights: ``weights_bytes``
+…         the model's small constants: ``weights_bytes``
 ========  =================================================================================
+
+The large constants stand beside it, as `constants` tells.
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ from dataclasses import asdict, dataclass, field
 
 __all__ = ["Header", "pack", "unpack"]
 
-_MAGIC = b"OPENVINO"
+_MAGIC = b"OPENVIN2"
+_OLDER = b"OPENVINO"  # with all weights in it
 _FIXED = struct.Struct("<8sQ")
 _ALIGNMENT = 64
 
@@ -40,6 +43,9 @@ class Header:
     copies : list of (int, int)
         Numbers of arguments, the second of which is an output that equals the first, an input.
         The model has no port for such an output.
+    constants : int
+        How many constants the executor gets, for the model's last parameters; `inputs` are those
+        before them.
     model_bytes, weights_bytes : int
     """
 
@@ -48,6 +54,7 @@ class Header:
     inputs: list[int]
     outputs: list[int]
     copies: list[tuple[int, int]] = field(default_factory=list)
+    constants: int = 0
     model_bytes: int = 0
     weights_bytes: int = 0
 
@@ -71,6 +78,11 @@ def unpack(payload: bytes | memoryview) -> tuple[Header, bytes, memoryview]:
     """
     view = memoryview(payload)
     magic, length = _FIXED.unpack_from(view) if len(view) >= _FIXED.size else (b"", 0)
+    if magic == _OLDER:
+        raise ValueError(
+            "this payload of the OpenVINO backend is of an older release of the kit, which stored "
+            "weights otherwise; build the model again"
+        )
     if magic != _MAGIC:
         raise ValueError("this is no payload of the OpenVINO backend; build the model again")
     at = _FIXED.size + length

@@ -15,6 +15,9 @@
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <openvino/core/model.hpp>
+#include <openvino/op/constant.hpp>
+#include <openvino/op/parameter.hpp>
 #include <openvino/runtime/compiled_model.hpp>
 #include <openvino/runtime/core.hpp>
 #include <openvino/runtime/infer_request.hpp>
@@ -172,7 +175,34 @@ ov::Core& Core() {
   return *core;
 }
 
-ov::CompiledModel Compile(const Payload& payload) {
+/*! \brief A constant on the memory of `tensor`, which must outlive it. */
+std::shared_ptr<ov::op::v0::Constant> SharedConstant(const ffi::Tensor& tensor) {
+  const Argument held{ffi::AnyView(tensor)};
+  return std::make_shared<ov::op::v0::Constant>(
+      ElementType(held.dtype()), ov::Shape(held.begin(), held.end()), held.data(), nullptr);
+}
+
+/*!
+ * \brief Puts constants in the place of the model's last parameters.
+ *
+ * OpenVINO sees them before it compiles the model, and folds, packs and quantizes them.
+ */
+void PutBack(ov::Model& model, const ffi::Array<ffi::Tensor>& constants) {
+  const ov::ParameterVector parameters = model.get_parameters();
+  const size_t first = parameters.size() - constants.size();
+  for (size_t i = 0; i < constants.size(); ++i) {
+    const auto& parameter = parameters.at(first + i);
+    parameter->output(0).replace(SharedConstant(constants[i])->output(0));
+    model.remove_parameter(parameter);
+  }
+}
+
+ov::CompiledModel Compile(const Payload& payload, const ffi::Array<ffi::Tensor>& constants) {
+  if (payload.constants != constants.size()) {
+    TVM_FFI_THROW(ValueError) << "a payload of the OpenVINO backend goes with " << payload.constants
+                              << " constants, found " << constants.size()
+                              << "; build the model again";
+  }
   try {
     // A view: OpenVINO reads the weights where they are. It writes into no constant.
     ov::Tensor weights;
@@ -181,8 +211,9 @@ ov::CompiledModel Compile(const Payload& payload) {
                            const_cast<char*>(payload.weights.data()));
     }
     ov::AnyMap properties(payload.properties.begin(), payload.properties.end());
-    return Core().compile_model(Core().read_model(std::string(payload.model), weights),
-                                payload.device, properties);
+    std::shared_ptr<ov::Model> model = Core().read_model(std::string(payload.model), weights);
+    PutBack(*model, constants);
+    return Core().compile_model(model, payload.device, properties);
   } catch (const std::exception& error) {
     std::string devices;
     for (const std::string& name : Core().get_available_devices()) {
@@ -198,11 +229,12 @@ ov::CompiledModel Compile(const Payload& payload) {
 /*! \brief One region, compiled; called from any number of threads. */
 class Executor {
  public:
-  explicit Executor(const ffi::Bytes& bytes)
+  Executor(const ffi::Bytes& bytes, const ffi::Array<ffi::Tensor>& constants)
       : bytes_(bytes),
+        constants_(constants),
         payload_(ReadPayload(bytes_)),
         num_arguments_(payload_.NumArguments()),
-        compiled_(Compile(payload_)) {}
+        compiled_(Compile(payload_, constants_)) {}
 
   /*! \brief Runs on the arguments: inputs, then outputs, which are written. */
   void Run(ffi::PackedArgs arguments) {
@@ -257,7 +289,8 @@ class Executor {
                                              std::vector<Binding>(payload_.outputs.size())});
   }
 
-  const ffi::Bytes bytes_;  // the weights are in there
+  const ffi::Bytes bytes_;                   // weights are read where they are, and so
+  const ffi::Array<ffi::Tensor> constants_;  // both are kept
   const Payload payload_;
   const size_t num_arguments_;
   ov::CompiledModel compiled_;
@@ -265,8 +298,8 @@ class Executor {
   std::vector<std::unique_ptr<Request>> idle_;
 };
 
-ffi::Function MakeExecutor(ffi::Bytes payload, ffi::Array<ffi::Tensor>) {
-  auto executor = std::make_shared<Executor>(payload);
+ffi::Function MakeExecutor(ffi::Bytes payload, ffi::Array<ffi::Tensor> constants) {
+  auto executor = std::make_shared<Executor>(payload, constants);
   return ffi::Function::FromPacked(
       [executor](ffi::PackedArgs arguments, ffi::Any*) { executor->Run(arguments); });
 }

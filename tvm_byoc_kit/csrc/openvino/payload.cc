@@ -13,7 +13,8 @@ namespace {
 
 namespace json = tvm::ffi::json;
 
-constexpr std::string_view kMagic = "OPENVINO";
+constexpr std::string_view kMagic = "OPENVIN2";  // the digit is the format's
+constexpr std::string_view kOlder = "OPENVINO";  // with all weights in it
 constexpr size_t kAlignment = 64;
 
 [[noreturn]] void CutOff() {
@@ -47,6 +48,10 @@ size_t Payload::NumArguments() const {
 
 Payload ReadPayload(const ffi::Bytes& bytes) {
   std::string_view view(bytes.data(), bytes.size());
+  if (view.substr(0, kOlder.size()) == kOlder) {
+    TVM_FFI_THROW(ValueError) << "this payload of the OpenVINO backend is of an older release of "
+                              << "the kit, which stored weights otherwise; build the model again";
+  }
   if (view.substr(0, kMagic.size()) != kMagic) {
     TVM_FFI_THROW(ValueError)
         << "this is no payload of the OpenVINO backend; build the model again";
@@ -70,6 +75,7 @@ Payload ReadPayload(const ffi::Bytes& bytes) {
     std::vector<size_t> numbers = Numbers(pair);
     payload.copies.emplace_back(numbers.at(0), numbers.at(1));
   }
+  payload.constants = static_cast<size_t>(field("constants").cast<int64_t>());
   const size_t model = start + length;
   const auto model_size = static_cast<size_t>(field("model_bytes").cast<int64_t>());
   payload.model = Part(view, model, model_size);

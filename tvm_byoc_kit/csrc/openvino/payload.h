@@ -21,6 +21,7 @@ struct Payload {
   std::vector<size_t> inputs;   //!< for each port of the model, the number of its argument
   std::vector<size_t> outputs;  //!< the same
   std::vector<std::pair<size_t, size_t>> copies;  //!< from argument to argument
+  size_t constants = 0;  //!< given beside the payload, for the model's last parameters
   std::string_view model;
   std::string_view weights;
 
