@@ -75,5 +75,6 @@ BACKEND = Backend(
     runtime=_runtime,
     admit=_admit,
     gpu_memory=True,
+    profiles=True,
     package="tvm_byoc_kit[tensorrt]",
 )
