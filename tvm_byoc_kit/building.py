@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tvm_byoc_kit.artifact import Manifest, versions
 from tvm_byoc_kit.backend import get_backend
-from tvm_byoc_kit.errors import ModelError, OptionError, reason
+from tvm_byoc_kit.errors import ByocError, ModelError, OptionError, reason
 from tvm_byoc_kit.machine import cpu_features, gpu_code
 from tvm_byoc_kit.masked_padding import try_masking
-from tvm_byoc_kit.model import as_model
-from tvm_byoc_kit.open_dimensions import named_sizes
+from tvm_byoc_kit.model import as_model, load_model
+from tvm_byoc_kit.open_dimensions import named_sizes, shapes_for
 from tvm_byoc_kit.partitioning import Partition, partition
 from tvm_byoc_kit.python_codegen import take_raised
 from tvm_byoc_kit.region_names import region_composites
@@ -23,6 +24,8 @@ from tvm_byoc_kit.specialization import specialize
 from tvm_byoc_kit.wide_functions import legalize_unfused_joins
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tvm import IRModule
     from tvm.target import Target
 
@@ -126,7 +129,8 @@ def compile(  # noqa: A001 - the verb that torch and tvm use too
         Also for sizes that the model does not take, or of more combinations than one artifact
         shall hold.
     """
-    imported, chosen = as_model(model), get_backend(backend)
+    chosen = get_backend(backend)
+    imported = load_model(model, shapes=shapes_for(model, batch, sizes))
 
     def partitioned(part: ImportedModel) -> Partition:
         return partition(
@@ -138,23 +142,55 @@ def compile(  # noqa: A001 - the verb that torch and tvm use too
             prepare=prepare,
         )
 
-    if batch is None and not sizes:
-        return build(partitioned(imported), target, options)
     named = named_sizes(imported, batch, sizes)
-    return build_specialization(specialize(imported, chosen, named, partitioned), target, options)
+    return compile_sizes(imported, chosen, named, partitioned, target=target, options=options)[0]
 
 
-def build_specialization(
-    special: Specialization, target: str | Target | None = None, options: Any = None
-) -> Executable:
-    """Compile all builds of a model into one Executable; parameters as of `build`."""
+def compile_sizes(
+    model: ImportedModel,
+    backend: Backend,
+    sizes: Sizes,
+    partition: Callable[[ImportedModel], Partition],
+    *,
+    target: str | Target | None = None,
+    options: Any = None,
+) -> tuple[Executable, Partition]:
+    """What `compile` does with a function that prepares and partitions.
+
+    Returns
+    -------
+    Executable
+    Partition
+        Of the build that leaves all sizes open, or else of the one for the smallest.
+    """
+    if not sizes:
+        parts = partition(model)
+        return build(parts, target, options), parts
+    special = specialize(model, backend, sizes, partition)
     if special.profiles:
         options = _with_profiles(options, special.profiles)
-    parts, variants = special.partition, special.variants
-    module, manifest = _compiled(parts, target, options)
+    merged, variants = special.partition, special.variants
+    module, manifest = _compiled(merged, target, options)
     _try_masks(special, module, manifest)
     manifest = replace(manifest, entry=variants.builds[0].entry, variants=variants)
-    return Executable(module, manifest, parts.model)
+    exe = Executable(module, manifest, merged.model)
+    if len(variants.builds) > 1 and not variants.builds[0].sizes:
+        _measure(exe, backend)
+    return exe, special.parts[0]
+
+
+def _measure(exe: Executable, backend: Backend) -> None:
+    """Measure what the builds cost, which decides between them, where that can be done."""
+    if not backend.check("device"):
+        return
+    try:
+        exe.measure()
+    except ByocError as error:
+        warnings.warn(
+            f"what the builds cost could not be measured, so the least padding wins: {error}; "
+            "Executable.measure tries it again",
+            stacklevel=4,
+        )
 
 
 def _try_masks(special: Specialization, module: Any, manifest: Manifest) -> None:

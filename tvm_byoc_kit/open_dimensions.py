@@ -5,18 +5,39 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tvm_byoc_kit.buckets import Buckets, Profile
 from tvm_byoc_kit.errors import ModelError, OptionError
+from tvm_byoc_kit.model import kind_of
 from tvm_byoc_kit.row_independence import why_dependent
 from tvm_byoc_kit.variants import OpenDimension
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tvm_byoc_kit.buckets import Sizes
     from tvm_byoc_kit.model import ImportedModel
 
-__all__ = ["along", "batch_dimension", "in_ranges", "named_sizes", "smallest_size"]
+__all__ = [
+    "along",
+    "batch_dimension",
+    "in_ranges",
+    "named_sizes",
+    "shapes_for",
+    "smallest_size",
+]
+
+
+def shapes_for(
+    model: Any, batch: Buckets | Profile | None, sizes: Sizes | None
+) -> dict[str, Sequence[int | str]]:
+    """The `shapes` to load a model with, if it is ONNX, so that what is given sizes stays open."""
+    if (batch is None and not sizes) or kind_of(model) != "onnx":
+        return {}
+    from tvm_byoc_kit.frontends.onnx import open_shapes
+
+    return open_shapes(model, (sizes or {}).keys(), batch is not None)
 
 
 def named_sizes(

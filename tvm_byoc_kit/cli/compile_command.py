@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from tvm_byoc_kit.cli.open_sizes import (
+    Batch,
+    BucketsOf,
+    Fallback,
+    Masks,
+    NoPad,
+    parse_sizes,
+    variant_lines,
+)
 from tvm_byoc_kit.cli.options import (
     BackendName,
     Json,
@@ -43,6 +53,11 @@ def compile(  # noqa: A001 - the command's name
     fp16: Annotated[bool, typer.Option("--fp16", help="TensorRT: compute in 16 bits.")] = False,
     profile: Profiles = None,
     sm: ComputeCapabilities = None,
+    batch: Batch = None,
+    bucket: BucketsOf = None,
+    fallback: Fallback = None,
+    no_pad: NoPad = False,
+    mask: Masks = None,
     policy: Policy = None,
     as_json: Json = False,
 ) -> None:
@@ -51,14 +66,24 @@ def compile(  # noqa: A001 - the command's name
     Example: `tvm-byoc compile model.onnx --backend example_npu --output model.so`
     """
     import tvm_byoc_kit as byoc
+    from tvm_byoc_kit.building import compile_sizes
+    from tvm_byoc_kit.open_dimensions import named_sizes, shapes_for
 
     console = make_console()
     with working(console, model, "compiling"):
         rules = parse_policy(policy)
         options = joined(parse_options(option), tensorrt_options(backend, fp16, profile, sm))
-        shapes = open_shapes(options.get("profiles")) | parse_shapes(shape)
-        parts = byoc.partition(byoc.load_model(model, shapes=shapes), backend, policy=rules)
-        exe = byoc.build(parts, target, options or None)
+        sizes = parse_sizes(batch, bucket, fallback, no_pad, mask)
+        shapes = open_shapes(options.get("profiles")) | shapes_for(model, *sizes)
+        imported = byoc.load_model(model, shapes=shapes | parse_shapes(shape))
+        exe, parts = compile_sizes(
+            imported,
+            byoc.get_backend(backend),
+            named_sizes(imported, *sizes),
+            partial(byoc.partition, backend=backend, policy=rules),
+            target=target,
+            options=options or None,
+        )
         exe.export(output)
     coverage = parts.coverage
     facts = {
@@ -72,6 +97,8 @@ def compile(  # noqa: A001 - the command's name
 
     def show() -> None:
         console.print(str(coverage), markup=False)
+        for line in variant_lines(exe.manifest.variants):
+            console.print(line, markup=False)
         console.print(f"wrote {output} ({facts['bytes']} bytes)", markup=False)
 
     show_facts(console, as_json, facts, show)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tvm_byoc_kit.availability import probe
@@ -53,6 +53,26 @@ def import_onnx(
         reference=Reference("onnxruntime", run) if probe("onnxruntime") else None,
         report=report,
     )
+
+
+def open_shapes(
+    source: str | os.PathLike[str] | onnx.ModelProto, names: Collection[str], batch: bool
+) -> dict[str, Sequence[int | str]]:
+    """The `shapes` with which dimensions stay open: those of these `names`, and the `batch`.
+
+    Inputs that are open elsewhere too are left out, and `import_onnx` says what is to be given.
+
+    Raises
+    ------
+    ModelError
+        When the model cannot be read.
+    """
+    if not probe("onnx"):
+        return {}
+    from tvm_byoc_kit.frontends.onnx.reading import read
+    from tvm_byoc_kit.frontends.onnx.shapes import opened_shapes
+
+    return dict(opened_shapes(read(source).proto, names, batch))
 
 
 def onnx_reference(source: str | os.PathLike[str] | onnx.ModelProto) -> Reference:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from numbers import Integral
 
 import onnx
@@ -12,7 +12,7 @@ from tvm_byoc_kit.frontends.onnx.graph_tools import scopes
 from tvm_byoc_kit.frontends.onnx.reading import structure_of
 from tvm_byoc_kit.frontends.onnx.structure import model_inputs, show_inputs, type_label
 
-__all__ = ["Shape", "fix_shapes", "infer_types", "is_static", "write_shapes"]
+__all__ = ["Shape", "fix_shapes", "infer_types", "is_static", "opened_shapes", "write_shapes"]
 
 Shape = tuple[int | str, ...]
 
@@ -47,6 +47,26 @@ def fix_shapes(
     }
     write_shapes(model, result)
     return result
+
+
+def opened_shapes(model: onnx.ModelProto, names: Collection[str], batch: bool) -> dict[str, Shape]:
+    """Shapes of the inputs whose dimensions are fixed but for `names`, and axis 0 if `batch`."""
+    shapes = {}
+    for value in model_inputs(model.graph):
+        shape = [
+            dim if isinstance(dim, int) or dim in names else _batch_name(dim, axis, batch)
+            for axis, dim in enumerate(_declared(value) or ())
+        ]
+        known = tuple(dim for dim in shape if dim is not None)
+        if len(known) == len(shape) and not all(isinstance(dim, int) for dim in shape):
+            shapes[value.name] = known
+    return shapes
+
+
+def _batch_name(dim: str | None, axis: int, batch: bool) -> str | None:
+    if axis or not batch:
+        return None
+    return dim if dim and dim.isidentifier() else "batch"
 
 
 def write_shapes(model: onnx.ModelProto, shapes: Mapping[str, Shape]) -> None:
