@@ -140,8 +140,8 @@ def in_ranges(model: ImportedModel, name: str, given: Buckets | Profile) -> Open
         return along(model, name, given, leaves_open=True)
     wanted = given.pad is True and _is_batch(model, name)
     split = wanted and why_dependent(model, name) is None
-    largest = None if split else given.sizes[-1]
-    return OpenDimension(split=split, smallest=smallest_size(model, name), largest=largest)
+    smallest = smallest_size(model, name)
+    return OpenDimension(split=split, smallest=smallest, largest=given.sizes[-1])
 
 
 def smallest_size(model: ImportedModel, name: str) -> int:
