@@ -5,6 +5,7 @@ Each has a batch of any size, and one engine for 1, 8 and 32 of it on two kinds 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,8 @@ import torch
 from torch import nn
 
 import tvm_byoc_kit as byoc
+from tvm_byoc_kit.backends.tensorrt.codegen import codegen
+from tvm_byoc_kit.backends.tensorrt.payload import unpack
 
 from ..test_tensorrt_models import (  # noqa: TID252 - what the partitioner is tested with
     IMAGE,
@@ -29,6 +32,9 @@ from .harness import Subject, compare
 pytest.importorskip("tensorrt_rtx", reason="pip install tensorrt-rtx-cu13")
 
 BATCHES = (1, 8, 32)
+# What Buckets(1, 4, 8, 16) become.
+RANGES = ((1, 1, 1), (2, 4, 4), (5, 8, 8), (9, 16, 16))
+KERNELS = 2 << 20  # bytes of code that a profile of a small model may add
 # Half rounds after each of some hundred layers.
 WITHIN = {"fp32": 5e-5, "fp16": 3e-2}
 
@@ -101,7 +107,22 @@ def test_one_engine_has_all_batches(model: Model, precision: str) -> None:
     assert len(engine.plan) > weights / {"fp32": 1, "fp16": 2}[precision]
 
 
-@pytest.mark.parametrize("batch", BATCHES)
+def test_one_engine_has_a_profile_for_each_range_and_the_weights_once(model: Model) -> None:
+    graph = model.subject.graph
+    profiles = [dict.fromkeys(graph.symbols, sizes) for sizes in RANGES]
+
+    def plan(given: Sequence[dict[str, tuple[int, int, int]]]) -> bytes:
+        payload = codegen(graph, {"profiles": given, "compute_capabilities": [89]})
+        header, made, _ = unpack(payload)
+        assert header.profiles == tuple(given)
+        return made
+
+    weights = sum(constant.data.nbytes for constant in graph.constants)
+    more = (len(plan(profiles)) - len(plan(profiles[-1:]))) / (len(RANGES) - 1)
+    assert more < max(KERNELS, weights / 2)
+
+
+@pytest.mark.parametrize("batch", sorted({*BATCHES, *(best for _, best, _ in RANGES)}))
 def test_the_batches_of_a_profile(batch: int) -> None:
     torch.manual_seed(1)
     network = nn.Sequential(
@@ -111,6 +132,10 @@ def test_the_batches_of_a_profile(batch: int) -> None:
     x = torch.randn(batch, 3, 16, 16)
     found = subject.run(subject.network(), [x.numpy()])
     compare(found, [network(x).detach().numpy()])
+    network, tokens = encoder(), torch.randn(batch, *TOKENS[1:])
+    subject = Subject.of_model(IMPORTS["PyTorch"](network, TOKENS, batch=True))
+    found = subject.run(subject.network(), [tokens.numpy()])
+    compare(found, [network(tokens).detach().numpy()], within=5e-5)
 
 
 @pytest.fixture(scope="module", params=["paraphrase-MiniLM-L3", "openwakeword embedding"])

@@ -103,6 +103,13 @@ def test_the_first_profile_that_fits_is_chosen() -> None:
     assert choose(({},), {}) == 0
 
 
+def test_ranges_side_by_side_have_each_size_once() -> None:
+    ends = ((1, 1), (2, 4), (5, 8), (9, 16))
+    profiles = [{"n": (low, high, high)} for low, high in ends]
+    found = [choose(profiles, {"n": size}) for size in range(1, 18)]
+    assert found == [0, *[1] * 3, *[2] * 4, *[3] * 8, None]
+
+
 def test_the_command_line_form_is_read() -> None:
     texts = ["x=1x3x8x8:2x3x8x8:4x3x8x8", "n=1:8:32", "x=8x3x8x8:8x3x8x8:9x3x8x8"]
     profiles = TensorRTOptions(profiles=parse_profiles(texts)).profiles
