@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from tvm_byoc_kit.backend import Backend, get_backend, list_backends
     from tvm_byoc_kit.backends.example_npu import ExampleNPUOptions
     from tvm_byoc_kit.benchmarking import BenchReport, BenchSide, Spread, bench
+    from tvm_byoc_kit.bisection import bisect
+    from tvm_byoc_kit.bisection_report import Bisection
     from tvm_byoc_kit.buckets import Buckets, Profile
     from tvm_byoc_kit.building import build, compile  # noqa: A004
     from tvm_byoc_kit.calibration import CalibratedModel, CalibrationReport, calibrate
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
     from tvm_byoc_kit.preparation import prepare
     from tvm_byoc_kit.prepare_report import PassReport, PrepareReport
     from tvm_byoc_kit.registration import register_backend
+    from tvm_byoc_kit.run_profile import ProfiledPart, RunProfile
     from tvm_byoc_kit.runtime import Executable, load
     from tvm_byoc_kit.signature import TensorSpec
     from tvm_byoc_kit.trial import DryRun, dry_run
@@ -56,6 +59,8 @@ _HOMES = {
     "backend": ("Backend", "get_backend", "list_backends"),
     "backends.example_npu": ("ExampleNPUOptions",),
     "benchmarking": ("BenchReport", "BenchSide", "Spread", "bench"),
+    "bisection": ("bisect",),
+    "bisection_report": ("Bisection",),
     "buckets": ("Buckets", "Profile"),
     "building": ("build", "compile"),
     "calibration": ("CalibratedModel", "CalibrationReport", "calibrate"),
@@ -81,6 +86,7 @@ _HOMES = {
     "preparation": ("prepare",),
     "prepare_report": ("PassReport", "PrepareReport"),
     "registration": ("register_backend",),
+    "run_profile": ("ProfiledPart", "RunProfile"),
     "runtime": ("Executable", "load"),
     "signature": ("TensorSpec",),
     "trial": ("DryRun", "dry_run"),
@@ -94,6 +100,7 @@ __all__ = [
     "BackendUnavailable",
     "BenchReport",
     "BenchSide",
+    "Bisection",
     "Buckets",
     "ByocError",
     "CalibratedModel",
@@ -119,14 +126,17 @@ __all__ = [
     "PluginError",
     "PrepareReport",
     "Profile",
+    "ProfiledPart",
     "Reason",
     "Region",
+    "RunProfile",
     "Spread",
     "Status",
     "TensorSpec",
     "Tolerance",
     "Verification",
     "bench",
+    "bisect",
     "build",
     "calibrate",
     "compile",

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from tvm_byoc_kit.dispatch import Plan
     from tvm_byoc_kit.model import ImportedModel
+    from tvm_byoc_kit.run_profile import RunProfile
     from tvm_byoc_kit.signature import TensorSpec
     from tvm_byoc_kit.variants import Cost
 
@@ -212,6 +213,27 @@ class Executable:
         self.manifest = replace(self.manifest, variants=variants)
         self._variants = VariantCalls(self.manifest)
         return costs
+
+    def profile(self, inputs: Mapping[str, Any] | None = None, *, repeats: int = 10) -> RunProfile:
+        """Where the time of a run goes: into each region, each host function, and the rest.
+
+        Parameters
+        ----------
+        inputs : mapping of name to array, optional
+            As of `run`; random ones when left out.
+        repeats : int
+            How many runs to take the times from.
+
+        Raises
+        ------
+        OptionError
+            For fewer than one repeat.
+        InputError, BackendUnavailable, ModelError
+            As of `run`.
+        """
+        from tvm_byoc_kit.profiling import profile_runs
+
+        return profile_runs(self, inputs, repeats)
 
     def export(self, path: str | os.PathLike[str]) -> None:
         """Write the artifact, a shared library with its manifest, in one step.

@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 
     from rich.console import Console
     from rich.status import Status
+    from rich.table import Table
 
-__all__ = ["has_spinner", "make_console", "progress", "quiet_native_log", "say"]
+__all__ = ["as_text", "has_spinner", "make_console", "progress", "quiet_native_log", "say"]
 
 _WIDTH_OF_FILES = 160
 _PACKAGE = Path(__file__).parent
@@ -35,6 +36,16 @@ def make_console() -> Console:
         return Console(highlight=False)
     width = None if os.environ.get("COLUMNS") else _WIDTH_OF_FILES
     return Console(highlight=False, soft_wrap=True, width=width)
+
+
+def as_text(table: Table, width: int = 100) -> str:
+    """A table as plain text of at most `width` columns."""
+    from rich.console import Console
+
+    console = Console(width=width, color_system=None)
+    with console.capture() as capture:
+        console.print(table)
+    return "\n".join(line.rstrip() for line in capture.get().rstrip().splitlines())
 
 
 # The spinner of the command that runs, outermost first.

@@ -30,7 +30,7 @@ def _metadata(name: str, args: dict[str, Any], lane: int = 0) -> dict[str, Any]:
 
 
 def span(
-    name: str, category: str, lane: int, start: float, duration: float, args: dict[str, Any]
+    name: str, category: str, lane: int, start: float, duration: float, *, args: dict[str, Any]
 ) -> dict[str, Any]:
     """Something that lasts."""
     return {

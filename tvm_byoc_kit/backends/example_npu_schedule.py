@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tvm_byoc_kit.errors import PluginError
+from tvm_byoc_kit.terminal import as_text
 from tvm_byoc_kit.trace_events import counter, lanes, span, write_trace
 
 if TYPE_CHECKING:
@@ -431,12 +432,7 @@ def _size(count: float) -> str:
 
 def summary_text(regions: Schedule | Iterable[Schedule], width: int = 100) -> str:
     """Give `summary` as plain text of at most `width` columns."""
-    from rich.console import Console
-
-    console = Console(width=width, color_system=None)
-    with console.capture() as capture:
-        console.print(summary(regions))
-    return "\n".join(line.rstrip() for line in capture.get().rstrip().splitlines())
+    return as_text(summary(regions), width)
 
 
 def _as_tuple(regions: Schedule | Iterable[Schedule]) -> tuple[Schedule, ...]:
@@ -475,14 +471,16 @@ def chrome_trace(regions: Schedule | Iterable[Schedule]) -> dict[str, Any]:
                 _REGION_LANE,
                 offset,
                 region.microseconds,
-                _region_args(region),
+                args=_region_args(region),
             )
         )
         for op in region.ops:
             start = offset + op.start_cycle / region.frequency_mhz
             duration = op.cycles / region.frequency_mhz
             events.append(
-                span(op.name, op.engine, ENGINES.index(op.engine), start, duration, _op_args(op))
+                span(
+                    op.name, op.engine, ENGINES.index(op.engine), start, duration, args=_op_args(op)
+                )
             )
         events.extend(_counters(region, offset))
         offset += region.microseconds

@@ -13,6 +13,7 @@ from tvm_byoc_kit.cli import (  # noqa: F401 - each adds its command to the prog
     inspect_command,
     partition_command,
     plugin_commands,
+    profile_command,
     quickstart_command,
     run_command,
     verify_command,

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tvm_byoc_kit.cli.options import parse_shapes
+from tvm_byoc_kit.cli.options import parse_options, parse_shapes
 from tvm_byoc_kit.errors import OptionError
 from tvm_byoc_kit.terminal import progress, quiet_native_log
 
@@ -17,8 +17,16 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from tvm_byoc_kit.model import ImportedModel
+    from tvm_byoc_kit.runtime import Executable
 
-__all__ = ["import_tvm_without_torch", "read_model", "show_facts", "working", "writing"]
+__all__ = [
+    "import_tvm_without_torch",
+    "load_or_compile",
+    "read_model",
+    "show_facts",
+    "working",
+    "writing",
+]
 
 
 @contextmanager
@@ -55,6 +63,19 @@ def read_model(path: Path, shapes: list[str] | None) -> ImportedModel:
     import tvm_byoc_kit as byoc
 
     return byoc.load_model(path, shapes=parse_shapes(shapes))
+
+
+def load_or_compile(
+    subject: Path, backend: str, shapes: list[str] | None, options: list[str] | None
+) -> Executable:
+    """The Executable of an artifact (.so), or of a model built for a backend."""
+    import tvm_byoc_kit as byoc
+
+    if subject.suffix == ".so":
+        return byoc.load(subject)
+    return byoc.compile(
+        read_model(subject, shapes), backend, options=parse_options(options) or None
+    )
 
 
 @contextmanager

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from tvm_byoc_kit.cli.options import BackendName, Json, Options, Seed, Shapes, parse_options
-from tvm_byoc_kit.cli.output import read_model, show_facts, working
+from tvm_byoc_kit.cli.options import BackendName, Json, Options, Seed, Shapes
+from tvm_byoc_kit.cli.output import load_or_compile, read_model, show_facts, working
 from tvm_byoc_kit.cli.program import cli
 from tvm_byoc_kit.errors import OptionError
 from tvm_byoc_kit.terminal import make_console
@@ -58,13 +58,8 @@ def verify(
 
     console = make_console()
     with working(console, Path(reference), "verifying", also=subject):
-        if subject.suffix == ".so":
-            exe = byoc.load(subject)
-        else:
-            model = read_model(subject, shape)
-            exe = byoc.compile(model, backend, options=parse_options(option) or None)
         result = byoc.verify(
-            exe,
+            load_or_compile(subject, backend, shape, option),
             _reference(reference, shape),
             inputs=inputs or None,
             cases=cases.split(",") if cases is not None else None,
