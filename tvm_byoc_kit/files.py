@@ -1,4 +1,4 @@
-"""Files that are whole or not there."""
+"""Files and directories that are whole or not there."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["replacing"]
+__all__ = ["replacing", "replacing_directory"]
 
 
 @contextmanager
@@ -32,3 +32,22 @@ def replacing(path: Path) -> Iterator[Path]:
         unfinished = Path(work, "unfinished")
         yield unfinished
         unfinished.replace(target)
+
+
+@contextmanager
+def replacing_directory(path: Path) -> Iterator[Path]:
+    """A directory to fill, which takes the place of `path` when the block ends without an error.
+
+    Parameters
+    ----------
+    path : pathlib.Path
+        Where it leads, if it is a link. A directory that is there is removed with all it holds.
+    """
+    target = path.resolve()
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".byoc-") as work:
+        unfinished = Path(work, "unfinished")
+        unfinished.mkdir()
+        yield unfinished
+        if target.exists():
+            target.rename(Path(work, "before"))
+        unfinished.rename(target)

@@ -1,0 +1,160 @@
+"""Bisect: which region, and which op in it, a backend computes wrong."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from tvm_byoc_kit.backend import Backend, get_backend
+from tvm_byoc_kit.bisection_report import Bisection, RegionCheck
+from tvm_byoc_kit.building import build
+from tvm_byoc_kit.comparison import Tolerance, compare_output
+from tvm_byoc_kit.host_twin import HostTwin, run_on_crossings
+from tvm_byoc_kit.model import as_model
+from tvm_byoc_kit.occurrences import Walk
+from tvm_byoc_kit.op_names import tag_of, tag_ops
+from tvm_byoc_kit.op_pairing import pair
+from tvm_byoc_kit.partitioning import Partition, partition
+from tvm_byoc_kit.region_run import Checks, compare_results
+from tvm_byoc_kit.region_search import RegionSearch
+from tvm_byoc_kit.sample_inputs import given, random_inputs
+from tvm_byoc_kit.verification import Verification, outputs_of
+
+if TYPE_CHECKING:
+    from tvm_byoc_kit.occurrences import RegionCall
+    from tvm_byoc_kit.policy import PartitionPolicy
+
+__all__ = ["bisect"]
+
+
+def bisect(
+    model: Any,
+    backend: str | Backend,
+    *,
+    inputs: Mapping[str, Any] | str | os.PathLike[str] | None = None,
+    options: Any = None,
+    policy: PartitionPolicy | Mapping[str, Any] | None = None,
+    tolerance: Tolerance | None = None,
+    sizes: Mapping[str, int] | None = None,
+    seed: int = 0,
+) -> Bisection:
+    """Compare every region with TVM's own code for it, and look into the first that differs.
+
+    The model is built twice from one partition: for the backend, and with the regions compiled by
+    TVM for the host. The host's run gives what goes into each region; each region of the backend
+    then gets just that, so that an error shows where it is made and nowhere else. In the first
+    region that diverges every composite is built and run alone; where all of these agree, the
+    fewest neighbours that diverge together are searched.
+
+    Everything runs in this process, on this machine's CPU memory: a backend that crashes ends it.
+
+    Parameters
+    ----------
+    model : ImportedModel, tvm.IRModule, or anything that `load_model` takes alone
+    backend : str or Backend
+    inputs : mapping of name to array, or path of an ``.npz`` file, optional
+        Random ones when left out.
+    options, policy
+        As for `compile`.
+    tolerance : Tolerance, optional
+        By default the one of `comparison.TOLERANCES` for each output's dtype.
+    sizes : mapping of str to int, optional
+        Of open dimensions, for the random inputs; 2 where none is given.
+    seed : int
+        Of the random inputs.
+
+    Raises
+    ------
+    BackendUnavailable
+        When the backend does not run on this machine.
+    """
+    chosen = get_backend(backend)
+    chosen.require("device")
+    parts = partition(as_model(model), chosen, policy=policy)
+    arrays = _arrays(parts, inputs, sizes, seed)
+    walk = Walk(parts.mod)
+    names = _names(parts, walk)
+    exe = build(parts, options=options)
+    got = exe.run(arrays)
+    expected, crossings = HostTwin(parts, walk.regions).run(arrays)
+    results = run_on_crossings(exe, arrays, crossings, walk.regions)
+    executions: dict[int, list[Checks]] = {}  # by site, in the order of the first execution
+    for outputs, crossing in zip(results, crossings, strict=True):
+        checks = compare_results(outputs, crossing.outputs, tolerance)
+        executions.setdefault(crossing.site, []).append(checks)
+    order = [*executions, *(site for site in range(len(walk.regions)) if site not in executions)]
+    found = Bisection(
+        backend=chosen.name,
+        model=parts.model.origin,
+        regions=tuple(
+            _region(walk.regions[site], names, executions.get(site, [])) for site in order
+        ),
+        outputs=tuple(compare_output(out, got[out], expected[out], tolerance) for out in got),
+        host=_host_check(parts, arrays, expected, tolerance),
+        builds=2,
+    )
+    if not found.diverging:
+        return found
+    at = found.regions.index(found.diverging[0])
+    site = order[at]
+    wrong = next(n for n, checks in enumerate(executions[site]) if not _agrees(checks))
+    crossing = [crossing for crossing in crossings if crossing.site == site][wrong]
+    search = RegionSearch(parts, walk, walk.regions[site], names, crossing, options, tolerance)
+    regions = list(found.regions)
+    regions[at] = search.look_into(regions[at])
+    return replace(
+        found,
+        regions=tuple(regions),
+        builds=found.builds + search.builds,
+        reproducer=search.reproducer(),
+    )
+
+
+def _arrays(
+    parts: Partition, inputs: Any, sizes: Mapping[str, int] | None, seed: int
+) -> dict[str, Any]:
+    if inputs is None:
+        return dict(random_inputs(parts.model.inputs, seed, sizes))
+    [(_, arrays)] = given([inputs])
+    return arrays
+
+
+def _names(parts: Partition, walk: Walk) -> list[str]:
+    """What each op of `walk` is called in the model that was partitioned."""
+    original = Walk(tag_ops(parts.model.mod))
+    partner = pair(walk, original)
+    names = []
+    for position, op in enumerate(walk.ops):
+        tag = tag_of(original.ops[partner[position]].call if position in partner else op.call)
+        names.append(tag.name if tag is not None else op.name)
+    return names
+
+
+def _region(region: RegionCall, names: list[str], executions: list[Checks]) -> RegionCheck:
+    return RegionCheck(
+        name=region.name,
+        ops=tuple(names[region.first : region.last]),
+        composites=region.composites,
+        outputs=min(executions, key=_agrees, default=()),
+    )
+
+
+def _agrees(checks: Checks) -> bool:
+    return all(check.ok for check in checks)
+
+
+def _host_check(
+    parts: Partition,
+    arrays: Mapping[str, Any],
+    expected: Mapping[str, Any],
+    tolerance: Tolerance | None,
+) -> Verification | None:
+    """The host's results against those of the framework that the model came from."""
+    framework = parts.model.reference
+    if framework is None:
+        return None
+    truth = outputs_of(framework, arrays, expected)
+    checks = tuple(compare_output(out, expected[out], truth[out], tolerance) for out in expected)
+    return Verification(framework.name, checks)
