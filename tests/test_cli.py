@@ -26,6 +26,7 @@ from tvm_byoc_kit.status import Status
 npu = pytest.mark.byoc("example_npu", step="runtime")
 COMMANDS = (
     *("doctor", "partition", "compile", "run", "verify", "bench", "quickstart", "cmake-dir"),
+    *("inspect", "profile"),
     *("build-plugin", "cache"),
 )
 
@@ -368,6 +369,44 @@ def test_run_shows_and_writes_the_schedule(
     assert shown.code == 0
     assert "cycles" in shown.out
     assert "\x1b" not in shown.out
+
+
+@npu
+def test_inspect_tells_what_an_artifact_is(
+    command: Command, npu_classifier: Path, tmp_path: Path
+) -> None:
+    done = command("inspect", npu_classifier)
+    assert (done.code, done.err) == (0, "")
+    assert "input.1: float32[2, 4]" in done.out
+    facts = command("inspect", npu_classifier, "--json").facts
+    assert (facts["intact"], facts["loads_here"]) == (True, True)
+    assert facts["manifest"]["backend"] == "example_npu"
+    other = tmp_path / "other.so"
+    other.write_bytes(npu_classifier.read_bytes()[:-1])
+    done = command("inspect", other)
+    assert (done.code, done.out, len(done.err.splitlines())) == (1, "", 1)
+    assert "other.so has no manifest" in done.err
+
+
+@npu
+def test_profile_takes_a_model_or_an_artifact(
+    command: Command, onnx_path: Path, npu_classifier: Path, tmp_path: Path
+) -> None:
+    trace = tmp_path / "trace.json"
+    done = command("profile", npu_classifier, "--repeats", 2, "--trace", trace)
+    assert (done.code, done.err) == (0, "")
+    assert "region 1: " in done.out
+    assert f"wrote {trace}" in done.out
+    events = json.loads(trace.read_text(encoding="utf-8"))["traceEvents"]
+    assert {event["args"]["name"] for event in events if event["name"] == "thread_name"} == {
+        "host",
+        "example_npu",
+    }
+    facts = command("profile", onnx_path, "-b", "llvm", "--repeats", 1, "--json").facts
+    assert (facts["backend"], facts["repeats"]) == ("llvm", 1)
+    assert sum(part["share"] for part in facts["parts"]) == pytest.approx(1)
+    done = command("profile", npu_classifier, "--repeats", 0)
+    assert (done.code, done.err.strip()) == (1, "tvm-byoc: repeats is 0; expected at least 1")
 
 
 def test_verify_compares_a_model_and_an_artifact(
