@@ -12,7 +12,7 @@ involved.
 from __future__ import annotations
 
 import json
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -293,14 +293,26 @@ def schedules(executable: Any) -> tuple[Schedule, ...]:
     -------
     tuple of Schedule
         In the order of the modules' import tree; empty when nothing was offloaded. A region with
-        symbolic dimensions is scheduled for the shapes of its last call.
+        symbolic dimensions is scheduled for the shapes of its last call; where the model has
+        several builds, for batches of different sizes, it is left out until there was one.
+
+    Raises
+    ------
+    ValueError
+        For a region with symbolic dimensions that has not been called.
     """
-    return tuple(
-        Schedule.from_json(
-            str(module.get_function("get_schedule")()), str(module.get_function("get_symbol")())
-        )
-        for module in _npu_modules(_module_of(executable), set())
-    )
+    manifest = getattr(executable, "manifest", None)
+    several = manifest is not None and bool(manifest.variants)
+    found = []
+    for module in _npu_modules(_module_of(executable), set()):
+        with suppress(ValueError) if several else nullcontext():
+            found.append(
+                Schedule.from_json(
+                    str(module.get_function("get_schedule")()),
+                    str(module.get_function("get_symbol")()),
+                )
+            )
+    return tuple(found)
 
 
 def planned_schedules(mod: IRModule) -> tuple[Schedule, ...]:
