@@ -111,13 +111,14 @@ class Executable:
         device = _device(self.manifest.target)
         try:
             vm = VirtualMachine(self._built, device)
+            call = vm[self.manifest.entry]
         except Exception as error:  # whatever TVM and the regions' runtimes raise
             raise ModelError(f"TVM cannot start the model: {reason(error)}") from error
         staging = None
         if not self._on_gpu and Staging.fits(self.inputs):
             staging = Staging(self.inputs)
         lane = Lane(vm, device if self._on_gpu else None, self.outputs)
-        return _Thread(vm, vm[self.manifest.entry], staging, lane)
+        return _Thread(vm, call, staging, lane)
 
     def run(self, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
         """Run once.
