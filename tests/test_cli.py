@@ -310,6 +310,86 @@ def test_compile_takes_options_and_shapes(
     assert manifest["inputs"][0]["shape"] == [3, 4]
 
 
+def test_compile_builds_for_the_sizes_of_a_batch(command: Command, dynamic_path: Path) -> None:
+    path = dynamic_path.with_name("model.so")
+    arguments = (dynamic_path, "-b", "llvm", "-o", path, "--batch", "4,1", "--fallback", "symbolic")
+    done = command("compile", *arguments)
+    assert (done.code, done.err) == (0, "")
+    assert re.search(r"batch from 1 on +\(batch=1: [\d.e-]+ ms, ", done.out)
+    assert re.search(r"fast at batch=4 +\(batch=4: [\d.e-]+ ms\)", done.out)
+    facts = command("compile", *arguments, "--json").facts
+    variants = facts["manifest"]["variants"]
+    assert [build["sizes"] for build in variants["builds"]] == [{}, {"batch": 1}, {"batch": 4}]
+    assert {cost["entry"] for cost in variants["costs"]} == {
+        build["entry"] for build in variants["builds"]
+    }
+    assert facts["bytes"] == path.stat().st_size
+    assert facts["ops_total"] == 4
+    assert byoc.load(path)(np.zeros((6, 4), np.float32))[0].shape == (6, 3)
+
+
+def test_compile_takes_a_range_and_no_padding(command: Command, dynamic_path: Path) -> None:
+    arguments = ("compile", dynamic_path, "-b", "llvm", "-o", dynamic_path.with_name("m.so"))
+    done = command(*arguments, "--batch", "2:4:8")
+    assert "batch 2 to 8" in done.out
+    facts = command(*arguments, "--bucket", "batch=1,2", "--no-pad", "--json").facts
+    dimension = facts["manifest"]["variants"]["dimensions"]["batch"]
+    assert (dimension["pad"], dimension["largest"]) == (False, 2)
+
+
+def test_compile_tries_masks(command: Command, tmp_path: Path) -> None:
+    values = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, dims)
+        for name, dims in {"x": [2, "seq"], "mask": [2, "seq"], "y": [2]}.items()
+    ]
+    nodes = [
+        helper.make_node("Mul", ["x", "mask"], ["chosen"]),
+        helper.make_node("ReduceSum", ["chosen", "axis"], ["y"], keepdims=0),
+    ]
+    axis = onnx.numpy_helper.from_array(np.array([1]), "axis")
+    graph = helper.make_graph(nodes, "sums", values[:2], values[2:], [axis])
+    opset = [helper.make_opsetid("", 17)]
+    onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=9), tmp_path / "sums.onnx")
+    arguments = ("compile", tmp_path / "sums.onnx", "-b", "llvm", "-o", tmp_path / "model.so")
+    arguments = (*arguments, "--bucket", "seq=4,8")
+    assert command(*arguments, "--mask", "mask=0").code == 0
+    x = np.random.default_rng(0).standard_normal((2, 5), dtype=np.float32)
+    result = byoc.load(tmp_path / "model.so")(x, np.ones_like(x))
+    np.testing.assert_allclose(result, x.sum(1), rtol=1e-5, atol=1e-6)
+    assert "output 'y' changes" in command(*arguments, "--mask", "mask=0.5").err
+    assert "cannot be padded" in command(*arguments).err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--batch", "1,x"], "--batch 1,x: expected sizes such as 1,4,8,16, or a smallest"),
+        (["--batch", "1:8"], "--batch 1:8: expected sizes"),
+        (["--batch", "0,4"], "expected sizes of at least 1"),
+        (["--batch", "8:4:16"], "smallest, best and largest size in order"),
+        (["--batch", "1", "--fallback", "dynamic"], "expected None or 'symbolic'"),
+        (["--bucket", "seq"], "--bucket seq=: expected sizes"),
+        (["--bucket", "n=1", "--bucket", "n=2"], "--bucket n=2: 'n' has sizes already, 1"),
+        (
+            ["--bucket", "bath=1", "-s", "input.1:batch,4"],
+            "no open dimension 'bath' (did you mean 'batch'?)",
+        ),
+        (["--fallback", "symbolic"], "are for what --batch or --bucket gives"),
+        (["--batch", "1", "--mask", "x=0"], "--mask is for the dimensions that --bucket gives"),
+        (["--bucket", "n=1", "--mask", "x"], "--mask x: expected an input and a number"),
+        (["--bucket", "n=1", "--mask", "x=0", "--no-pad"], "leave one of them out"),
+    ],
+)
+def test_compile_refuses_sizes_that_are_none(
+    command: Command, dynamic_path: Path, arguments: list[str], message: str
+) -> None:
+    path = dynamic_path.with_name("model.so")
+    done = command("compile", dynamic_path, "-b", "llvm", "-o", path, *arguments)
+    assert done.code == 1
+    assert message in done.err
+    assert not path.exists()
+
+
 def test_run_takes_and_gives_arrays(
     command: Command, artifact: Path, onnx_path: Path, tmp_path: Path
 ) -> None:
