@@ -191,6 +191,11 @@ def test_many_rows_are_planned_at_the_best_rate() -> None:
     assert found.seconds == pytest.approx(100_000 / 16 * 4.0)
 
 
+def test_a_large_bucket_is_used_whole() -> None:
+    assert calls(plan(3000, 1, 3000)) == [("b3000", 0, 3000, 0)]
+    assert [step.sizes["n"] for step in plan(7000, 500, 3000).steps] == [3000, 3000, 500, 500]
+
+
 # Sizes that are refused
 
 

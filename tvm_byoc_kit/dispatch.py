@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 __all__ = ["Dispatcher", "Plan", "Step"]
 
 _CACHED = 256  # plans, and with them what callers ask for most
-_MOST_ROWS = 4096  # that are planned; more are run at the best rate until so many are left
-_BASE = 1 << 13  # of the weights without costs: their parts are below it
+_MOST_ROWS = 1024  # that are planned; more are run at the best rate until so many are left
+_BASE = 1 << 14  # of the weights without costs: what is planned has fewer rows
 
 
 @dataclass(frozen=True)
@@ -185,7 +185,7 @@ class Dispatcher:
         import numpy as np
 
         rows = sizes[batch]
-        most = min(rows, _MOST_ROWS)
+        most = min(rows, max(_MOST_ROWS, 2 * self._largest))
         singles = [self._single({**sizes, batch: taken}) for taken in range(1, most + 1)]
         weights = np.array([choice.weight if choice else np.inf for choice in singles])
         cheapest = int(np.argmin(weights / np.arange(1, most + 1))) + 1

@@ -18,7 +18,8 @@ class Variant:
     Parameters
     ----------
     entry : str
-        The function to run.
+        The function to run, which a program in C++ may call by this name: it takes the inputs at
+        these sizes and gives the outputs.
     sizes : mapping of dimension to int
         What is fixed in it; empty for the build that leaves all open.
     """

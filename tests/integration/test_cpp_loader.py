@@ -132,3 +132,27 @@ def test_file_that_is_no_library_is_an_error(program: Path, x_file: Path, tmp_pa
     done = run(program, damaged, x_file, DIMS, *libraries(), env={})
     assert done.returncode == 1
     assert "damaged.so" in done.stderr
+
+
+def test_an_artifact_of_several_builds_has_plain_functions(
+    program: Path, weight: np.ndarray, x_file: Path, tmp_path: Path
+) -> None:
+    import torch
+
+    import tvm_byoc_kit as byoc
+
+    class Model(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.relu(torch.nn.functional.conv2d(x, torch.from_numpy(weight), padding=1))
+
+    dim = torch.export.Dim("batch", min=1, max=16)
+    example = torch.zeros(2, *INPUT_SHAPE[1:])
+    model = byoc.load_model(Model().eval(), (example,), dynamic_shapes=({0: dim},))
+    exe = byoc.compile(model, "example_npu", batch=byoc.Buckets(1, 4, fallback="symbolic"))
+    assert exe.manifest.entry == "main"
+    exe.export(tmp_path / "model.so")
+    done = run(program, tmp_path / "model.so", x_file, DIMS, *libraries(), env={})
+    assert done.returncode == 0, done.stderr
+    expected = conv_relu(np.fromfile(x_file, "float32").reshape(INPUT_SHAPE), weight)
+    actual = np.array(done.stdout.split(), "float32").reshape(expected.shape)
+    np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-5)
