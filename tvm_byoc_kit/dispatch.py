@@ -118,6 +118,11 @@ class Dispatcher:
     def __init__(self, variants: Variants, inputs: Sequence[TensorSpec]) -> None:
         self._builds = variants.builds
         self._dimensions = variants.dimensions
+        self._places = {
+            dim: f"axis {axis} of input '{spec.name}'"
+            for spec in reversed(inputs)
+            for axis, dim in enumerate(spec.shape)
+        }
         self._leading = {
             spec.shape[0] for spec in inputs if spec.shape
         } & variants.dimensions.keys()
@@ -175,7 +180,7 @@ class Dispatcher:
         low, high = _lowest(dimension), dimension.largest
         if size < low or (high is not None and size > high and not dimension.split):
             raise InputError(
-                f"dimension '{name}' has size {size}, and this artifact takes "
+                f"{self._places[name]} ('{name}') has size {size}, and this artifact takes "
                 f"{dimension.smallest} to {high or 'any size'}; give it such a size, or compile "
                 "the model for more"
             )
@@ -221,11 +226,12 @@ class Dispatcher:
 
     def _refusal(self, sizes: Mapping[str, int]) -> InputError:
         builds = "; ".join(_text(build.sizes) or "any size" for build in self._builds)
+        places = ", ".join(f"'{name}' is {self._places[name]}" for name in sizes)
         padded = [name for name, dimension in self._dimensions.items() if dimension.pad]
         return InputError(
-            f"no build of this artifact takes {_text(sizes)}; there are builds for: {builds}; "
-            f"padded may be: {', '.join(padded) or 'none'}. Give it such a size, or compile the "
-            'model with Buckets(..., fallback="symbolic")'
+            f"no build of this artifact takes {_text(sizes)} ({places}); there are builds for: "
+            f"{builds}; padded may be: {', '.join(padded) or 'none'}. Give it such a size, or "
+            'compile the model with Buckets(..., fallback="symbolic")'
         )
 
 

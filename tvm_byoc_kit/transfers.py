@@ -81,19 +81,23 @@ class Give:
 
     def collect(self, results: dict[str, np.ndarray], name: str, array: np.ndarray) -> None:
         """Copy a step's output `array`, which the next step may overwrite, into `results`."""
-        import numpy as np
-
         part = array if self.part is None else array[self.part]
         if self.axis is None:
             if name not in results:
-                results[name] = np.array(part)
+                results[name] = part.copy()
             return
-        ahead = part.shape[: self.axis]
         if name not in results:
-            shape = (*ahead, self.total, *part.shape[self.axis + 1 :])
-            results[name] = np.empty(shape, part.dtype)
+            results[name] = self._room(part)
         stop = self.start + part.shape[self.axis]
         results[name][_along(self.axis, self.start, stop)] = part
+
+    def _room(self, part: np.ndarray) -> np.ndarray:
+        """An array for the parts of all steps, shaped like this one."""
+        import numpy as np
+
+        shape = list(part.shape)
+        shape[self.axis or 0] = self.total
+        return np.empty(shape, part.dtype)
 
 
 @dataclass(frozen=True)

@@ -39,6 +39,9 @@ class Lane:
     """
 
     def __init__(self, vm: Any, device: Any, outputs: Sequence[TensorSpec]) -> None:
+        import numpy as np
+
+        self._from_dlpack = np.from_dlpack
         self._vm = vm
         self._device = device
         self._outputs = [(spec.name, device is None and is_shared(spec.dtype)) for spec in outputs]
@@ -47,8 +50,6 @@ class Lane:
 
     def run(self, steps: Sequence[Transfer], arrays: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
         """The outputs of a call with the inputs `arrays`."""
-        import numpy as np
-
         results: dict[str, np.ndarray] = {}
         for step in steps:
             staging = self._staging(step)
@@ -56,7 +57,7 @@ class Lane:
                 take.fill(memory, array)
             flat = self._call(step.entry, staging.tensors())
             for (name, shared), give, value in zip(self._outputs, step.gives, flat, strict=True):
-                give.collect(results, name, np.from_dlpack(value) if shared else value.numpy())
+                give.collect(results, name, self._from_dlpack(value) if shared else value.numpy())
         return results
 
     def _staging(self, step: Transfer) -> Staging:
