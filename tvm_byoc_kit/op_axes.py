@@ -237,7 +237,9 @@ def _tile(call: Any, ranks: Sequence[int]) -> Axes:
 
 
 def _per_channel(call: Any, ranks: Sequence[int]) -> Axes:
-    """Elementwise; the other operands hold a number for each channel."""
+    """Elementwise; the other operands hold a number for each channel, or for all."""
+    if max(ranks[1:]) == 0:
+        return _first_elementwise(call, ranks)
     return _first_only(_except([int(call.attrs.axis)], ranks[0]), ranks)
 
 

@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from tvm_byoc_kit.op_axes import Axes, axes_of
-from tvm_byoc_kit.rewriting import op_name
+from tvm_byoc_kit.rewriting import array_of, op_name
 from tvm_byoc_kit.row_scope import (
     FREE,
     Mixed,
     Rows,
     RowScope,
+    Sizes,
     State,
     leaves,
     number,
@@ -158,10 +159,12 @@ def _strided_slice(call: Any, scope: RowScope) -> State:
 
     data, *parts = call.args
     state, old, new = scope.state(data), sizes_of(data.ty), sizes_of(call.ty)
-    if isinstance(state, (Mixed, tuple)):
-        return state
     if old is None or new is None or not all(isinstance(part, relax.Tuple) for part in parts):
         return scope.unknown("a slice whose bounds are computed at run time")
+    if isinstance(state, Sizes):
+        return scope.vector(state.values[slice(*(int(part.fields[0]) for part in parts[1:]))])
+    if isinstance(state, (Mixed, tuple)):
+        return state
     for axis, *bounds in zip(*(part.fields for part in parts), strict=True):
         place = int(axis) % len(old)
         if scope.is_equal(old[place], new[place]) and _is_whole(bounds, scope):
@@ -189,6 +192,15 @@ def _concat(call: Any, scope: RowScope) -> State:
     return Rows(first.axis, first.block, first.outer * number(len(operands)))
 
 
+def _take(call: Any, scope: RowScope) -> State:
+    """Of a shape, only the sizes that are taken count."""
+    data, indices = call.args
+    state, array = scope.state(data), array_of(indices)
+    if isinstance(state, Sizes) and array is not None:
+        return scope.vector(state.values[index] for index in array.ravel().tolist())
+    return _by_axes(call, scope)
+
+
 def _fill(call: Any, scope: RowScope) -> State:
     """All entries are equal, whatever the shape; it may be given by the first operand's."""
     for state, _ in _operands(call.args[1:], scope)[0]:
@@ -207,6 +219,11 @@ def _broadcast(call: Any, scope: RowScope) -> State:
     )
 
 
+def _shape_to_tensor(call: Any, scope: RowScope) -> State:
+    sizes = sizes_of(call.args[0].ty)
+    return scope.counting() if sizes is None else scope.vector(sizes)
+
+
 def _shape_of(call: Any, scope: RowScope) -> State:
     sizes = sizes_of(call.args[0].ty)
     return scope.counting() if sizes is None or scope.row_axes(sizes) else FREE
@@ -219,6 +236,8 @@ _TABLE: tuple[tuple[_Rule, str], ...] = (
     (_broadcast, "broadcast_to"),
     (_strided_slice, "strided_slice"),
     (_concat, "concat"),
+    (_take, "take"),
     (_shape_of, "shape_of size"),
+    (_shape_to_tensor, "shape_to_tensor"),
 )
 _RULES = {f"relax.{name}": rule for rule, names in _TABLE for name in names.split()}

@@ -8,7 +8,7 @@ from typing import Any, Union
 
 from tvm_byoc_kit.signature import dimension
 
-__all__ = ["FREE", "Free", "Mixed", "RowScope", "Rows", "State", "leaves", "sizes_of", "text_of"]
+__all__ = ["FREE", "Free", "Mixed", "RowScope", "Rows", "Sizes", "State", "leaves", "number", "sizes_of", "text_of"]
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,13 @@ class Mixed:
     """Rows are not kept apart, or it is not known that they are."""
 
     reason: str
+
+
+@dataclass(frozen=True)
+class Sizes(Mixed):
+    """A vector of sizes, one of which at least changes with the number of rows."""
+
+    values: tuple[Any, ...]
 
 
 State = Union[Free, Rows, Mixed, "tuple[State, ...]"]
@@ -165,6 +172,11 @@ class RowScope:
     def counting(self) -> Mixed:
         """For an op whose values change with the number of rows."""
         return Mixed(f"{self.where} computes with the size of `{self._rows.name}`")
+
+    def vector(self, sizes: Iterable[Any]) -> State:
+        """Of a tensor that holds `sizes`."""
+        values = tuple(sizes)
+        return Sizes(self.counting().reason, values) if self.row_axes(values) else FREE
 
     def numbering(self, ty: Any) -> Mixed:
         """For an op that takes entries of what has no rows by the row's number."""
