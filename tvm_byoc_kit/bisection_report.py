@@ -156,7 +156,7 @@ class Bisection:
             lines.append(f"  {against}: {_summary(self.host.outputs)}")
         if self.culprit is not None:
             wrong = worst_of(self.culprit.outputs)
-            lines.append(f"  {wrong.name}: {wrong.details()}")
+            lines.append(f"  {_listed(self.culprit.ops)}, {wrong.name}: {wrong.details()}")
         return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:

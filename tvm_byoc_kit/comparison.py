@@ -114,7 +114,7 @@ class OutputCheck:
 
     def details(self) -> str:
         """What else is known of an output that differs, in one line."""
-        parts = [f"{self.outside:.3g} of the elements outside", f"cosine {self.cosine:.6f}"]
+        parts = [f"{100 * self.outside:.3g} % of the elements outside", f"cosine {self.cosine:.6f}"]
         if self.worst is not None:
             parts.insert(0, f"worst at {self.worst}")
         for what, (got, expected) in (("NaN", self.nan), ("infinite", self.infinite)):

@@ -125,11 +125,12 @@ def _copies(values: Any) -> tuple[Any, ...]:
 
 def leaves_of(values: Any) -> list[Any]:
     """What the virtual machine was given or gives, with tuples flattened."""
-    from tvm_ffi import Array
+    from tvm_ffi import Array, Shape
 
     flat: list[Any] = []
     for value in values:
-        flat += leaves_of(value) if isinstance(value, (Array, list, tuple)) else [value]
+        is_tuple = isinstance(value, (Array, list, tuple)) and not isinstance(value, Shape)
+        flat += leaves_of(value) if is_tuple else [value]
     return flat
 
 
@@ -145,16 +146,31 @@ def as_host_code(mod: IRModule) -> IRModule:
 
 
 def _plain(function: Any) -> Any:
+    """`function` without a backend's marks; its shape parameters are read off their types.
+
+    TVM's host code wants shapes in place.
+    """
+    from tvm import relax
     from tvm.relax.expr_functor import PyExprMutator, mutator
 
     @mutator
     class Plain(PyExprMutator):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.shapes: dict[Any, Any] = {}
+
         def visit_function_(self, op: Any) -> Any:
+            for param in op.params:
+                if isinstance(param.ty, relax.ShapeType) and param.ty.values is not None:
+                    self.shapes[param] = relax.ShapeExpr(param.ty.values)
             visited = super().visit_function_(op)
             for mark in ("Composite", "Codegen"):
                 if visited.attrs and mark in visited.attrs:
                     visited = visited.without_attr(mark)
             return visited
+
+        def visit_var_(self, op: Any) -> Any:
+            return self.shapes[op] if op in self.shapes else super().visit_var_(op)
 
     return Plain().visit_expr(function)
 
@@ -179,7 +195,8 @@ def _separated(mod: IRModule, names: list[str]) -> IRModule:
             region = mod[op.op]
             var = GlobalVar(next(remaining))
             _update_type(var, region.ty)
-            copies[var] = copy_with_new_vars(region).without_attr("global_symbol")
+            # With a symbol of its own, or TVM would drop parameters that are not read.
+            copies[var] = copy_with_new_vars(region).with_attr("global_symbol", var.name_hint)
             args = [self.visit_expr(arg) for arg in op.args]
             return Call(var, args, op.attrs, op.ty_args, op.span, op.ty)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tvm_byoc_kit.backend import REGISTERED, Backend, get_backend
 from tvm_byoc_kit.building import build
 from tvm_byoc_kit.comparison import OutputCheck, Tolerance
-from tvm_byoc_kit.errors import OptionError
+from tvm_byoc_kit.errors import ModelError, OptionError
 from tvm_byoc_kit.files import replacing_directory
 from tvm_byoc_kit.model import ImportedModel
 from tvm_byoc_kit.partitioning import Partition
@@ -86,11 +86,15 @@ class Reproducer:
         from tvm import IRModule
 
         module = IRModule({"region": function.with_attr("global_symbol", "region")})
-        text = re.sub(r"^# (?=from )", "", module.script(show_meta=False), flags=re.MULTILINE)
+        text = module.script(show_meta=False)
+        if "metadata[" in text:
+            raise ModelError(f"{self.title}: TVMScript cannot hold all of it")
+        imports = re.findall(r"^# (from .*)\n", text, flags=re.MULTILINE)
         return _TEMPLATE.format(
             title=self.title.replace('"', "'").replace("\\", "/"),
+            imports="\n".join(imports),
             registration=_registration(self.backend),
-            module=text,
+            module=re.sub(r"^ *# from .*\n", "", text, flags=re.MULTILINE).strip(),
             backend=self.backend.name,
             options=self.backend.make_options(self.options) or None,
             tolerance=self.tolerance,
@@ -104,6 +108,8 @@ and exits with 1 when it diverges. The arrays are in inputs.npz.
 """
 
 from pathlib import Path
+
+{imports}
 
 {registration}from tvm_byoc_kit.comparison import Tolerance  # noqa: F401
 from tvm_byoc_kit.reproducer import reproduce
@@ -142,7 +148,7 @@ def _with_constants_as_parameters(function: Any) -> tuple[Any, dict[str, Any]]:
 
     @mutator
     class Lifter(PyExprMutator):  # type: ignore[misc]
-        def visit_constant_(self, op: Any) -> Any:
+        def visit_generic_const_(self, op: Any) -> Any:
             if op.__chandle__() not in variables:
                 name = f"constant_{len(variables)}"
                 variables[op.__chandle__()] = relax.Var(name, op.ty)

@@ -210,18 +210,19 @@ def given(inputs: Any) -> Iterator[tuple[str, Arrays]]:
     InputError
         When they are of another kind, or cannot be read.
     """
-    if isinstance(inputs, (Mapping, str, os.PathLike)):
-        inputs = [inputs]
-    if not isinstance(inputs, Sequence) or not inputs:
-        raise InputError(
-            f"inputs are {inputs!r}; expected a dict from name to array, the path of an .npz file, "
-            "or a list of such"
-        )
-    for number, item in enumerate(inputs):
+    items = [inputs] if isinstance(inputs, (Mapping, str, os.PathLike)) else inputs
+    if not isinstance(items, Sequence) or not items:
+        raise InputError(f"inputs are a {type(inputs).__name__}; {_EXPECTED}")
+    for number, item in enumerate(items):
         if isinstance(item, Mapping):
             yield f"inputs {number}", dict(item)
-        else:
+        elif isinstance(item, (str, os.PathLike)):
             yield os.fspath(item), read_npz(item)
+        else:
+            raise InputError(f"inputs hold a {type(item).__name__}; {_EXPECTED}")
+
+
+_EXPECTED = "expected a dict from name to array, the path of an .npz file, or a list of such"
 
 
 def read_npz(path: str | os.PathLike[str], what: str = "inputs") -> dict[str, np.ndarray]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from tvm_byoc_kit.cli import (  # noqa: F401 - each adds its command to the program
     bench_command,
+    bisect_command,
     cache_command,
     compile_command,
     doctor_command,
