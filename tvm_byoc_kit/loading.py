@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import platform
 import tempfile
+import threading
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,12 +15,13 @@ from tvm_byoc_kit import machine
 from tvm_byoc_kit.artifact import Manifest, sha256, versions
 from tvm_byoc_kit.availability import probe
 from tvm_byoc_kit.errors import ArtifactError, BackendUnavailable, OptionError, reason
+from tvm_byoc_kit.native import without_torch
 from tvm_byoc_kit.payload import PAYLOAD_KIND, missing_remedy
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["CHECKS", "Check", "check_file", "open_library"]
+__all__ = ["CHECKS", "Check", "check_file", "device_probes", "open_library"]
 
 Check = Callable[[Path, Manifest], None]
 
@@ -39,8 +42,8 @@ def open_library(path: str | os.PathLike[str], manifest: Manifest) -> Any:
     path = Path(path)
     for check in CHECKS:
         check(path, manifest)
+    _import_tvm()
     _check_loaders(manifest)
-    import tvm  # noqa: F401 - registers the loaders of its modules
     import tvm_ffi
 
     # Through a link of a new name: the system's loader gives back what it has loaded under the same
@@ -56,6 +59,28 @@ def open_library(path: str | os.PathLike[str], manifest: Manifest) -> Any:
     if PAYLOAD_KIND in manifest.loaders:
         _admit(module, manifest.backend)
     return module
+
+
+def _import_tvm() -> None:
+    """TVM, which registers the loaders of its modules and loads the plugins of entry points.
+
+    Without torch, which takes longer than all else, and which running a model does not need.
+    """
+    alone = threading.active_count() == 1  # else another thread may be importing torch just now
+    with without_torch() if alone else nullcontext():
+        import tvm  # noqa: F401 - the first import decides whether torch comes along
+
+
+def device_probes(manifest: Manifest) -> tuple[str, ...]:
+    """Probes of the devices that an artifact runs on besides the CPU."""
+    from tvm_byoc_kit.backend import get_backend
+
+    if machine.is_cuda(manifest.target):
+        return ("device:cuda",)
+    try:
+        return get_backend(manifest.backend).requires.get("device", ()) if manifest.loaders else ()
+    except OptionError:  # a backend that is not installed, only its runtime
+        return ()
 
 
 def _admit(module: Any, name: str) -> None:
@@ -133,15 +158,13 @@ CHECKS: tuple[Check, ...] = (
 
 
 def _check_loaders(manifest: Manifest) -> None:
-    from tvm_byoc_kit.backend import get_backend
-
     if machine.is_cuda(manifest.target):
         cuda = probe("device:cuda")
         if not cuda:
             raise BackendUnavailable(manifest.backend, "device", cuda.detail, cuda.remedy)
     if not manifest.loaders:
         return
-    import tvm  # noqa: F401 - loads the plugins that say so in their packages' entry points
+    from tvm_byoc_kit.backend import get_backend
 
     unknown = ""
     try:

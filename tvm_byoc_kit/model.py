@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, cast
 
+from tvm_byoc_kit import native
 from tvm_byoc_kit.errors import ModelError
 from tvm_byoc_kit.signature import TensorSpec, function_signature
 
@@ -124,6 +125,11 @@ def load_model(
     )
     if isinstance(model, ImportedModel):
         return model
+    if native.is_runtime_only():
+        raise ModelError(
+            "this process has TVM's runtime alone, which imports and compiles no model; start it "
+            "without TVM_USE_RUNTIME_LIB=1"
+        )
     if kind == "relax":
         return _from_relax(model, entry)
     if kind == "onnx":

@@ -38,8 +38,10 @@ __all__ = [
     "cmake_dir",
     "inspect",
     "is_loaded",
+    "is_runtime_only",
     "load",
     "read_build_info",
+    "runtime_alone",
     "without_torch",
 ]
 
@@ -274,6 +276,32 @@ def without_torch() -> Iterator[None]:
             del modules["torch"]
 
 
+_RUNTIME_VARIABLE = "TVM_USE_RUNTIME_LIB"
+
+
+def is_runtime_only() -> bool:
+    """Whether this process has TVM's runtime alone, or will once TVM is imported."""
+    if "tvm" in sys.modules:
+        return bool(getattr(sys.modules["tvm"], "_RUNTIME_ONLY", False))
+    return os.environ.get(_RUNTIME_VARIABLE) == "1"
+
+
+@contextmanager
+def runtime_alone() -> Iterator[None]:
+    """Let ``import tvm`` inside the block load TVM's runtime without its compiler.
+
+    For programs that compile nothing afterwards. Does nothing once TVM has been imported.
+    """
+    if "tvm" in sys.modules or _RUNTIME_VARIABLE in os.environ:
+        yield
+        return
+    os.environ[_RUNTIME_VARIABLE] = "1"
+    try:
+        yield
+    finally:
+        del os.environ[_RUNTIME_VARIABLE]
+
+
 def _find(plugin: str | Plugin) -> Plugin:
     if isinstance(plugin, Plugin):
         return plugin
@@ -323,7 +351,7 @@ def _registered(spec: Plugin, tvm_ffi: Any) -> set[str]:
 def _check_provided(spec: Plugin, present: set[str]) -> Status:
     """Judge functions that someone else registered; the library must then stay unloaded."""
     missing = [name for name in spec.functions if name not in present]
-    if _runtime_only():
+    if is_runtime_only():
         # A TVM built with this backend has its codegen in the compiler library, not loaded here.
         missing = [name for name in missing if not name.startswith("relax.ext.")]
     if not missing:
@@ -354,10 +382,6 @@ def _check_files(spec: Plugin, ffi_version: str) -> Status:
         return _status(spec, reason, remedies.kit_rebuild(against_installed_ffi=True))
     detail = f"{info.kit}, built for apache-tvm-ffi {info.tvm_ffi} with {info.compiler}"
     return Status(f"plugin:{spec.name}", ok=True, detail=detail)
-
-
-def _runtime_only() -> bool:
-    return bool(getattr(sys.modules["tvm"], "_RUNTIME_ONLY", False))
 
 
 def _status(spec: Plugin, reason: str, remedy: str) -> Status:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Mapping
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -16,13 +15,11 @@ from tvm_byoc_kit.errors import (
     BackendUnavailable,
     InputError,
     ModelError,
-    OptionError,
     reason,
 )
 from tvm_byoc_kit.input_checks import checked_inputs
-from tvm_byoc_kit.loading import open_library
+from tvm_byoc_kit.loading import device_probes, open_library
 from tvm_byoc_kit.machine import is_cuda
-from tvm_byoc_kit.native import without_torch
 from tvm_byoc_kit.staging import Staging, aligned_copy, flatten_outputs, is_shared
 from tvm_byoc_kit.variant_calls import Lane, VariantCalls
 
@@ -268,7 +265,7 @@ class Executable:
         return np.array(np.from_dlpack(value))
 
     def _check_device(self) -> None:
-        for name in ("device:cuda",) if self._on_gpu else _devices(self.manifest):
+        for name in device_probes(self.manifest):
             status = probe(name)
             if not status:
                 raise BackendUnavailable(
@@ -293,25 +290,7 @@ def load(path: str | os.PathLike[str]) -> Executable:
         When the backend's runtime is not here; the message tells how to add it.
     """
     manifest = read_manifest(path)
-    _import_tvm()
     return Executable(open_library(path, manifest), manifest)
-
-
-def _import_tvm() -> None:
-    """Without torch, which takes longer than all else, and which running a model does not need."""
-    alone = threading.active_count() == 1  # else another thread may be importing torch just now
-    with without_torch() if alone else nullcontext():
-        import tvm  # noqa: F401 - the first import decides whether torch comes along
-
-
-def _devices(manifest: Manifest) -> tuple[str, ...]:
-    """Probes of the devices that the regions of an artifact run on."""
-    from tvm_byoc_kit.backend import get_backend
-
-    try:
-        return get_backend(manifest.backend).requires.get("device", ()) if manifest.loaders else ()
-    except OptionError:  # a backend that is not installed, only its runtime
-        return ()
 
 
 def _device(target: str) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -37,7 +38,7 @@ def run(
     import tvm_byoc_kit as byoc
 
     console = make_console()
-    with working(console, artifact, "running"):
+    with _light_tvm(artifact), working(console, artifact, "running"):
         exe = byoc.load(artifact)
         results = exe.run(read_inputs(exe, inputs, seed))
     schedules: tuple[Any, ...] = ()
@@ -71,3 +72,12 @@ def run(
                 console.print(f"wrote {path}", markup=False)
 
     show_facts(console, as_json, facts, show)
+
+
+def _light_tvm(artifact: Path) -> AbstractContextManager[None]:
+    """TVM without its compiler, which is not needed; only that TVM loads its CUDA library, too."""
+    from tvm_byoc_kit.artifact import read_manifest
+    from tvm_byoc_kit.loading import device_probes
+    from tvm_byoc_kit.native import runtime_alone
+
+    return nullcontext() if device_probes(read_manifest(artifact)) else runtime_alone()
