@@ -17,6 +17,7 @@ from tvm import relax
 import tvm_byoc_kit as byoc
 from tvm_byoc_kit import native, plugin_build
 from tvm_byoc_kit.backends.openvino import executor as in_python
+from tvm_byoc_kit.backends.openvino.payload import unpack
 
 pytest.importorskip("openvino")
 
@@ -123,15 +124,31 @@ def test_dimensions_may_change_from_call_to_call() -> None:
 
 
 @pytest.mark.usefixtures("make")
-def test_a_shape_is_an_argument_where_a_reshape_needs_it() -> None:
+def test_shapes_are_arguments_where_reshapes_need_them() -> None:
     def body(x: Any) -> Any:
-        rows = x.ty.shape[0]
-        return relax.op.nn.relu(relax.op.reshape(x, relax.ShapeExpr([rows * 2, 3])))
+        rows, columns, _ = x.ty.shape
+        x = relax.op.nn.relu(relax.op.reshape(x, relax.ShapeExpr([columns, rows, 6])))
+        x = relax.op.negative(relax.op.reshape(x, relax.ShapeExpr([rows * 2, columns, 3])))
+        return relax.op.reshape(x, relax.ShapeExpr([columns, 3, rows * 2]))
 
-    exe = build({"x": (("n", 6), "float32")}, body)
-    for rows in (1, 5, 2):
-        x = np.random.default_rng(rows).standard_normal((rows, 6), dtype=np.float32)
-        np.testing.assert_array_equal(exe(x), np.maximum(x, 0).reshape(rows * 2, 3))
+    exe = build({"x": (("n", "m", 6), "float32")}, body)
+    for rows, columns in ((1, 1), (5, 2), (2, 7), (2, 2)):
+        x = np.random.default_rng(rows).standard_normal((rows, columns, 6), dtype=np.float32)
+        np.testing.assert_array_equal(exe(x), -np.maximum(x, 0).reshape(columns, 3, rows * 2))
+
+
+@pytest.mark.usefixtures("make")
+def test_a_reshape_that_leaves_one_size_open_takes_no_shape() -> None:
+    def body(x: Any) -> Any:
+        rows, columns, _ = x.ty.shape
+        x = relax.op.nn.relu(relax.op.reshape(x, relax.ShapeExpr([rows, columns, 2, 3])))
+        return relax.op.reshape(x, relax.ShapeExpr([rows, columns * 3, 2]))
+
+    exe = build({"x": (("n", "m", 6), "float32")}, body)
+    assert len(unpack(payload_of(exe))[0].inputs) == 1
+    for rows, columns in ((1, 1), (5, 2), (2, 7)):
+        x = np.random.default_rng(rows).standard_normal((rows, columns, 6), dtype=np.float32)
+        np.testing.assert_array_equal(exe(x), np.maximum(x, 0).reshape(rows, columns * 3, 2))
 
 
 @pytest.mark.usefixtures("make")

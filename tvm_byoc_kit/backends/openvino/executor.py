@@ -75,8 +75,10 @@ class Executor:
     def __call__(self, *arguments: Any) -> None:
         """Run on the arguments: inputs, then outputs, which are written."""
         request = self._request()
-        for port, number in self._inputs:
-            request.set_input_tensor(port, self._tensor(_narrow(arguments[number], number)))
+        # Held while they are read: a shape's is made here, and a tensor keeps no array alive.
+        arrays = [_narrow(arguments[number], number) for _, number in self._inputs]
+        for (port, _), array in zip(self._inputs, arrays, strict=True):
+            request.set_input_tensor(port, self._tensor(array))
         for port, number in self._outputs:
             request.set_output_tensor(port, self._tensor(np.from_dlpack(arguments[number])))
         if self._outputs:

@@ -35,8 +35,19 @@ def _rank(op: Op) -> int:
     return len(_shape(op))
 
 
-def _reshape(_op: Op, x: Node, shape: Node) -> Node:
-    return opset.reshape(x, shape, special_zero=False)
+def _reshape(op: Op, x: Node, shape: Node) -> Node:
+    """By a constant where it says all: 0 is the size of that axis before, -1 what is left.
+
+    Else the shape is an argument of each call, and what OpenVINO plans with is known less well.
+    """
+    before = _shape(op)
+    sizes = [
+        size if isinstance(size, int) else 0 if before[axis : axis + 1] == (size,) else -1
+        for axis, size in enumerate(op.results[0].shape)
+    ]
+    if sizes.count(-1) > 1:
+        return opset.reshape(x, shape, special_zero=False)
+    return opset.reshape(x, integers(sizes), special_zero=True)
 
 
 def _flatten(_op: Op, x: Node) -> Node:
