@@ -26,7 +26,7 @@ from tvm_byoc_kit.status import Status
 npu = pytest.mark.byoc("example_npu", step="runtime")
 COMMANDS = (
     *("doctor", "partition", "compile", "run", "verify", "bench", "quickstart", "cmake-dir"),
-    *("inspect", "profile"),
+    *("inspect", "profile", "bisect"),
     *("build-plugin", "cache"),
 )
 
@@ -514,6 +514,67 @@ def test_verify_fails_when_the_numbers_differ(
     assert command("verify", artifact, "--reference", tmp_path / "other.onnx", "--json").code == 1
 
 
+def test_verify_takes_cases_archives_and_another_artifact(
+    command: Command, artifact: Path, tmp_path: Path
+) -> None:
+    own = [
+        write_inputs(tmp_path / f"{n}.npz", **{"input.1": np.eye(2, 4, dtype="f4") * n})
+        for n in (1, 2)
+    ]
+    archives = ("--inputs", own[0], "-i", own[1])
+    made = ("--cases", "random,edge", "--samples", 2)
+    facts = command("verify", artifact, "--reference", artifact, *archives, *made, "--json").facts
+    names = [case["name"] for case in facts["cases"]]
+    edge = ["zeros", "ones", "negative", "tiny", "large"]
+    assert names == [*map(str, own), "random 0", "random 1", *edge]
+    assert facts["ok"] is True
+    assert facts["reference"] == str(artifact)
+    done = command("verify", artifact, "--reference", artifact, *archives)
+    assert done.out.startswith(f"agrees with {artifact} in all of 2 cases")
+
+
+def test_verify_takes_sizes_of_open_dimensions(
+    command: Command, dynamic_onnx_proto: onnx.ModelProto, tmp_path: Path
+) -> None:
+    onnx.save(dynamic_onnx_proto, tmp_path / "open.onnx")
+    line = (tmp_path / "open.onnx", "-b", "llvm", "-s", "input.1:rows,4", "--size", "rows=1,3")
+    facts = command("verify", *line, "--json").facts
+    assert [case["name"] for case in facts["cases"]] == ["random 0, rows=1", "random 0, rows=3"]
+
+
+@npu
+def test_bisect_agrees_where_a_backend_computes(command: Command, onnx_path: Path) -> None:
+    done = command("bisect", onnx_path)
+    assert (done.code, done.err) == (0, "")
+    assert done.out.startswith("every region of example_npu agrees")
+    facts = command("bisect", onnx_path, "--json").facts
+    assert (facts["ok"], facts["culprit"], facts["reproducer"]) == (True, None, None)
+
+
+@npu
+def test_bisect_finds_where_it_does_not_and_writes_a_reproducer(
+    command: Command, onnx_path: Path, tmp_path: Path
+) -> None:
+    line = (
+        onnx_path,
+        "-O",
+        "mode=record",
+        "-o",
+        tmp_path / "found",
+    )  # it only records what it would do
+    done = command("bisect", *line)
+    assert (done.code, done.err) == (1, "")
+    assert done.out.startswith("DIVERGES first in region 1, at ")
+    assert f"wrote {tmp_path / 'found/reproduce.py'}" in done.out
+    facts = command("bisect", *line, "--json").facts
+    assert not facts["ok"]
+    assert facts["culprit"]["composites"]
+    script = Path(facts["reproducer"]).read_text(encoding="utf-8")
+    assert "'mode': 'record'" in script
+    again = subprocess.run([sys.executable, facts["reproducer"]], check=False, capture_output=True)
+    assert again.returncode == 1
+
+
 def test_bench_measures_all_sides_and_draws_them(
     command: Command, onnx_path: Path, tmp_path: Path
 ) -> None:
@@ -763,6 +824,12 @@ ERRORS = {
     "no original": ("verify model.so", "--reference"),
     "unknown reference": ("verify model.so --reference x", "unknown reference 'x'"),
     "no such reference": ("verify model.so --reference x.onnx", "no such model file: x.onnx"),
+    "unknown case": ("verify model.onnx -b llvm --cases odd", "unknown case 'odd'; expected edge"),
+    "no samples": ("verify model.onnx -b llvm --samples 0", "samples=0"),
+    "size without number": ("verify model.onnx -b llvm --size n", "--size n: expected name=1,2"),
+    "size of no dimension": ("verify model.onnx -b llvm --size n=2", "sizes name 'n'"),
+    "no runtime to bisect": ("bisect model.onnx -b cudnn", "relax.ext.cudnn"),
+    "other inputs to bisect": ("bisect model.onnx -b llvm -i other.npz", "missing: input.1"),
     "text to verify": ("verify text.so --reference model.onnx", "text.so has no manifest"),
 }
 

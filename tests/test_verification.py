@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from tvm import relax
 import tvm_byoc_kit as byoc
 from tvm_byoc_kit.comparison import TOLERANCES, Tolerance
 from tvm_byoc_kit.errors import InputError, ModelError, OptionError
-from tvm_byoc_kit.sample_inputs import random_inputs
+from tvm_byoc_kit.sample_inputs import CASES, random_inputs
 
 npu = pytest.mark.byoc("example_npu", step="runtime")
 Arrays = dict[str, np.ndarray]
@@ -372,3 +373,197 @@ def test_random_inputs_have_the_declared_dtype_and_shape(dtype: str) -> None:
 def test_a_scalar_input_is_an_array(make_module: Any) -> None:
     mod = make_module({"x": ((), "float32")}, relax.op.tanh)
     assert byoc.verify(byoc.compile(mod, "llvm"))
+
+
+# Several inputs
+
+
+def test_every_archive_and_every_mapping_is_a_case(make_module: Any, tmp_path: Path) -> None:
+    path = tmp_path / "x.npz"
+    np.savez(path, x=np.full(4, 7, "float32"))
+    seen = []
+
+    def record(inputs: Mapping[str, np.ndarray]) -> Arrays:
+        seen.append(float(inputs["x"][0]))
+        return {"output": inputs["x"]}
+
+    inputs = [{"x": np.full(4, 3, "float32")}, path, str(path)]
+    result = byoc.verify(identity(make_module), record, inputs=inputs)
+    assert result
+    assert seen == [3, 7, 7]
+    assert [case.name for case in result.cases] == ["inputs 0", str(path), str(path)]
+    assert len(byoc.verify(identity(make_module), record, inputs=path).cases) == 1
+
+
+def test_the_worst_case_of_each_output_is_reported(host_exe: byoc.Executable) -> None:
+    """The reference is wrong by 1 in one output for one case, and by 2 in the other for another."""
+
+    def reference(inputs: Mapping[str, np.ndarray]) -> Arrays:
+        outputs = host_exe.run(inputs)
+        outputs["output_0"] = outputs["output_0"] + np.float32(inputs["x"][0, 0] == 10)
+        outputs["output_1"] = outputs["output_1"] + np.float32(2 * (inputs["x"][0, 0] == 20))
+        return outputs
+
+    inputs = [
+        {"x": np.full((2, 4), value, "float32"), "y": np.ones((2, 3), "float32")}
+        for value in (0, 10, 20)
+    ]
+    result = byoc.verify(host_exe, reference, inputs=inputs)
+    assert not result
+    assert [bool(case) for case in result.cases] == [True, False, False]
+    first, second = result.outputs
+    assert (first.case, second.case) == ("inputs 1", "inputs 2")
+    assert (first.max_abs, second.max_abs) == (pytest.approx(1), pytest.approx(2))
+    assert "DIFFERS with the given function in 2 of 3 cases" in str(result)
+    assert "worst case: inputs 2" in str(result)
+    json.dumps(result.to_dict(), allow_nan=False)
+
+
+@pytest.mark.parametrize("backend", ["llvm", pytest.param("example_npu", marks=npu)])
+def test_edge_values_agree_with_onnx_runtime(onnx_path: Path, backend: str) -> None:
+    result = byoc.verify(byoc.compile(onnx_path, backend), cases=("random", "edge"), samples=3)
+    assert result, str(result)
+    assert len(result.cases) == 8
+    assert result.notes == ()
+
+
+def test_what_a_reference_gives_as_nan_is_said(make_module: Any) -> None:
+    exe = identity(make_module)
+    result = byoc.verify(exe, lambda inputs: {"output": inputs["x"]}, cases=["random", "nan"])
+    assert result
+    (note,) = result.notes
+    assert re.fullmatch(r"the given function gives NaN in \d .* of output in case nan", note)
+    assert f"note: {note}" in str(result)
+
+
+def test_sizes_of_open_dimensions_are_combined_with_cases(host_exe: byoc.Executable) -> None:
+    shapes = []
+
+    def record(inputs: Mapping[str, np.ndarray]) -> Arrays:
+        shapes.append(inputs["x"].shape)
+        return host_exe.run(inputs)
+
+    result = byoc.verify(host_exe, record, cases=["random", "zeros"], sizes={"n": (1, 5)})
+    assert shapes == [(1, 4), (1, 4), (5, 4), (5, 4)]
+    assert [case.name for case in result.cases][2:] == ["random 0, n=5", "zeros, n=5"]
+
+
+def test_another_build_and_another_artifact_are_references(onnx_path: Path, tmp_path: Path) -> None:
+    exe = byoc.compile(onnx_path, "llvm")
+    exe.export(tmp_path / "other.so")
+    assert byoc.verify(exe, exe).reference == "the other build, for llvm"
+    for reference in (tmp_path / "other.so", str(tmp_path / "other.so")):
+        result = byoc.verify(byoc.load(tmp_path / "other.so"), reference, cases="edge")
+        assert result
+        assert result.reference == str(tmp_path / "other.so")
+
+
+def test_a_build_of_other_weights_is_caught(make_module: Any) -> None:
+    builds = [
+        byoc.compile(
+            make_module({"x": ((4,), "float32")}, lambda x, k=k: relax.op.add(x, relax.const(k))),
+            "llvm",
+        )
+        for k in (1.0, 1.1)
+    ]
+    assert byoc.verify(builds[0], builds[0])
+    assert not byoc.verify(builds[0], builds[1])
+
+
+@pytest.mark.parametrize(
+    ("choices", "error", "message"),
+    [
+        ({"cases": "odd"}, OptionError, "unknown case 'odd'; expected edge, random, zeros"),
+        ({"cases": ()}, OptionError, "no case to run"),
+        ({"samples": 0}, OptionError, "samples=0: expected 1 or more"),
+        (
+            {"sizes": {"m": 3}},
+            OptionError,
+            "'m', which is no open dimension; there is n",
+        ),
+        ({"sizes": {"n": ()}}, OptionError, "expected numbers from 1 on"),
+        ({"sizes": {"n": 0}}, OptionError, "expected numbers from 1 on"),
+        ({"inputs": 3}, InputError, "inputs are a int; expected a dict"),
+        ({"inputs": []}, InputError, "inputs are a list; expected a dict"),
+        ({"inputs": [3]}, InputError, "inputs hold a int; expected a dict"),
+        ({"inputs": "gone.npz"}, InputError, r"inputs gone\.npz is no \.npz archive"),
+    ],
+)
+def test_what_cannot_be_tried_is_named(
+    host_exe: byoc.Executable, choices: Any, error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        byoc.verify(host_exe, host_exe, **choices)
+
+
+# Cases
+
+
+FLOATS = ["float64", "float32", "float16", "bfloat16"]
+
+
+@pytest.mark.parametrize("dtype", [*FLOATS, "int8", "uint8", "int32", "int64", "bool"])
+@pytest.mark.parametrize("case", CASES)
+def test_a_case_has_the_declared_dtype_and_shape(case: str, dtype: str) -> None:
+    spec = byoc.TensorSpec("x", (3, 4), dtype)
+    value = random_inputs((spec,), 0, None, case)["x"]
+    assert (str(value.dtype), value.shape) == (dtype, (3, 4))
+    if dtype not in FLOATS and dtype not in ("int8", "uint8"):
+        assert 0 <= value.astype(int).min() <= value.astype(int).max() <= 9, "they may be indices"
+    if case not in ("nan", "infinity"):
+        assert np.isfinite(value.astype("float64")).all()
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_cases_of_floats_hold_what_they_are_called(dtype: str) -> None:
+    spec = byoc.TensorSpec("x", (16, 16), dtype)
+    made = {case: random_inputs((spec,), 0, None, case)["x"].astype("float64") for case in CASES}
+    limits = ml_dtypes.finfo(np.dtype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype))
+    assert (made["zeros"] == 0).all()
+    assert (made["ones"] == 1).all()
+    assert (made["negative"] < 0).all()
+    denormal = (made["tiny"] != 0) & (abs(made["tiny"]) < float(limits.smallest_normal))
+    assert denormal.mean() > 0.3
+    assert abs(made["large"]).max() ** 2 * 256 < float(limits.max)
+    assert abs(made["large"]).min() > 1
+    assert np.isnan(made["nan"]).any()
+    assert np.isposinf(made["infinity"]).any()
+    assert np.isneginf(made["infinity"]).any()
+
+
+@pytest.mark.parametrize(("dtype", "ends"), [("int8", (-128, 127)), ("uint8", (0, 255))])
+def test_large_bytes_are_the_least_and_the_largest(dtype: str, ends: tuple[int, int]) -> None:
+    spec = byoc.TensorSpec("x", (64,), dtype)
+    value = random_inputs((spec,), 0, None, "large")["x"]
+    assert (value.min(), value.max()) == ends
+
+
+# More measures
+
+
+def test_where_it_is_worst_and_how_much_is_outside(make_module: Any) -> None:
+    expected = np.array([1, 2, 3, -4], "float32")
+    got = np.array([1, 2.5, 3, 4], "float32")
+    (output,) = verify_value(make_module, got, expected).outputs
+    assert output.outside == 0.5
+    assert output.worst is not None
+    assert (output.worst.index, output.worst.got, output.worst.expected) == ((3,), 4, -4)
+    cosine = float(got @ expected) / float(np.linalg.norm(got) * np.linalg.norm(expected))
+    assert math.isclose(output.cosine, cosine, rel_tol=1e-6)
+    assert "worst at [3]: got 4, expected -4; 50 % of the elements outside" in output.details()
+
+
+def test_nan_and_infinity_are_counted(make_module: Any) -> None:
+    got, expected = np.array([NAN, INF, 1, 2], "f4"), np.array([NAN, NAN, 1, INF], "f4")
+    (output,) = verify_value(make_module, got, expected).outputs
+    assert (output.nan, output.infinite) == ((1, 2), (1, 1))
+    assert output.outside == 0.5
+    assert output.cosine == 1.0
+
+
+def test_the_cosine_of_large_values_does_not_overflow(make_module: Any) -> None:
+    got = np.array([1e300, -1e300, 0, 1e300], "float64")
+    (output,) = verify_value(make_module, got, got).outputs
+    assert math.isclose(output.cosine, 1)
+    (output,) = verify_value(make_module, got, -got).outputs
+    assert math.isclose(output.cosine, -1)

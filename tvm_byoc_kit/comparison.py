@@ -177,8 +177,8 @@ def compare_output(
     finite = np.abs(y[np.isfinite(y)])
     scale = max(1.0, float(finite.max(initial=0.0)))
     limit = allowed.atol * scale + allowed.rtol * np.where(np.isfinite(y), np.abs(y), 0.0)
-    noise, signal = float(np.square(difference).sum()), float(np.square(finite).sum())
-    with np.errstate(invalid="ignore"):
+    with np.errstate(invalid="ignore", over="ignore"):
+        noise, signal = float(np.square(difference).sum()), float(np.square(finite).sum())
         relative = np.divide(difference, np.abs(y), out=np.zeros_like(difference), where=y != 0)
     relative = np.where(np.isnan(relative), difference, relative)  # of infinities and NaNs
     outside = difference > limit
