@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING, Any
 
+from tvm_byoc_kit.rewriting import is_relax_function, is_tensor_constant
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -52,8 +54,6 @@ class Merger:
         return name
 
     def _taken_in(self, function: Any, names: Mapping[Any, Any], name: str) -> Any:
-        from tvm_byoc_kit.rewriting import is_relax_function
-
         if is_relax_function(function):
             function = self._rewriter(names).visit_expr(function)
         if function.attrs and "global_symbol" in function.attrs:
@@ -61,22 +61,35 @@ class Merger:
         return function
 
     def _rewriter(self, names: Mapping[Any, Any]) -> Any:
+        from tvm import relax
         from tvm.relax.expr_functor import PyExprMutator, mutator
 
         shared = self._shared
 
         @mutator
         class Rewriter(PyExprMutator):  # type: ignore[misc]
+            """TVM offers no hook for constants, so they are taken where they are read."""
+
             def visit_global_var_(self, op: Any) -> Any:
                 return names.get(op, op)
 
-            def visit_constant_(self, op: Any) -> Any:
-                return shared(op)
+            def visit_call_(self, op: Any) -> Any:
+                call = self.visit_expr_post_order(op)
+                if not any(map(is_tensor_constant, call.args)):
+                    return call
+                return relax.Call(call.op, list(map(shared, call.args)), call.attrs, call.ty_args)
+
+            def visit_tuple_(self, op: Any) -> Any:
+                fields = self.visit_expr_post_order(op).fields
+                return relax.Tuple(list(map(shared, fields)))
 
         return Rewriter()
 
-    def _shared(self, constant: Any) -> Any:
-        array = constant.value.numpy()
-        digest = hashlib.sha256(f"{constant.value.dtype}{array.shape}".encode())
+    def _shared(self, expr: Any) -> Any:
+        """`expr` itself, or the first constant that has the same bits."""
+        if not is_tensor_constant(expr):
+            return expr
+        array = expr.value.numpy()
+        digest = hashlib.sha256(f"{expr.value.dtype}{array.shape}".encode())
         digest.update(array.tobytes())
-        return self._constants.setdefault(digest.digest(), constant)
+        return self._constants.setdefault(digest.digest(), expr)

@@ -10,7 +10,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from tvm_byoc_kit.rewriting import host_functions
+from tvm_byoc_kit.rewriting import host_functions, is_tensor_constant
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -167,7 +167,7 @@ class Walk:
             return ("tuple", tuple(self._value(field, name, place) for field in expr.fields))
         if isinstance(expr, relax.TupleGetItem):
             return _item(self._value(expr.tuple_value, name, place), int(expr.index))
-        return self._constant(expr) if _is_tensor(expr) else _fixed(expr)
+        return self._constant(expr) if is_tensor_constant(expr) else _fixed(expr)
 
     def _constant(self, expr: Any) -> Value:
         address = expr.__chandle__()
@@ -265,13 +265,6 @@ def _leaves(value: Value) -> Iterator[Value]:
             yield from _leaves(inner)
     else:
         yield value
-
-
-def _is_tensor(expr: Any) -> bool:
-    from tvm.ir import GenericConst
-    from tvm.runtime import Tensor
-
-    return isinstance(expr, GenericConst) and isinstance(expr.value, Tensor)
 
 
 def _fixed(expr: Any) -> Value:

@@ -22,6 +22,7 @@ __all__ = [
     "fingerprint",
     "host_functions",
     "is_relax_function",
+    "is_tensor_constant",
     "op_name",
     "read_variables",
     "rewrite_calls",
@@ -199,6 +200,14 @@ def constant_of(array: np.ndarray) -> Any:
     return relax.const(array, str(array.dtype))
 
 
+def is_tensor_constant(expr: Any) -> bool:
+    """Whether `expr` is a constant that holds a tensor, its ``value``."""
+    from tvm.ir import GenericConst
+    from tvm.runtime import Tensor
+
+    return isinstance(expr, GenericConst) and isinstance(expr.value, Tensor)
+
+
 # NumPy's own dtypes; constants of others (bfloat16, float8) are left to TVM.
 _NUMPY_DTYPES = frozenset(
     {"bool", "float16", "float32", "float64"}
@@ -212,12 +221,8 @@ def array_of(expr: Any) -> np.ndarray | None:
     The array must not be written to: it is the constant's own memory.
     """
     import numpy as np
-    from tvm.ir import GenericConst
-    from tvm.runtime import Tensor
 
-    if not isinstance(expr, GenericConst) or not isinstance(expr.value, Tensor):
-        return None
-    if str(expr.value.dtype) not in _NUMPY_DTYPES:
+    if not is_tensor_constant(expr) or str(expr.value.dtype) not in _NUMPY_DTYPES:
         return None
     return np.from_dlpack(expr.value)
 
