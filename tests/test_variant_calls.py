@@ -323,8 +323,8 @@ def test_measuring_needs_the_device(
     from tvm_byoc_kit import runtime
     from tvm_byoc_kit.status import Status
 
-    exe = buckets(host_exe, 2)
-    exe._on_gpu = True
+    manifest = replace(buckets(host_exe, 2).manifest, target="cuda")
+    exe = byoc.Executable(host_exe._built, manifest)
     missing = Status("device:cuda", False, "no GPU", "add one")
     monkeypatch.setattr(runtime, "probe", lambda _name: missing)
     with pytest.raises(byoc.BackendUnavailable, match=r"no GPU\. To add it: add one"):
