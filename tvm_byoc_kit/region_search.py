@@ -11,7 +11,7 @@ from tvm_byoc_kit.building import build
 from tvm_byoc_kit.errors import ByocError
 from tvm_byoc_kit.host_twin import as_host_code
 from tvm_byoc_kit.partitioning import Partition
-from tvm_byoc_kit.region_run import compare_results, run_function
+from tvm_byoc_kit.region_run import compare_results, run_function, run_region
 from tvm_byoc_kit.region_windows import RegionPieces, module_of
 from tvm_byoc_kit.reproducer import Reproducer
 
@@ -119,7 +119,7 @@ class RegionSearch:
         exe = self._build(module_of(windows), self._parts.backend.name, "main_0")
         found = []
         for number, window in enumerate(windows):
-            results = run_function(exe, f"main_{number}", self._inputs(window))
+            results = run_region(exe, number, self._inputs(window), len(window.writes))
             expected = [self._values[leaf] for leaf in window.writes]
             found.append(compare_results(results, expected, self._tolerance))
         return found

@@ -16,7 +16,7 @@ from tvm_byoc_kit.errors import ModelError, OptionError
 from tvm_byoc_kit.files import replacing_directory
 from tvm_byoc_kit.model import ImportedModel
 from tvm_byoc_kit.partitioning import Partition
-from tvm_byoc_kit.region_run import compare_results, run_function
+from tvm_byoc_kit.region_run import compare_results, run_region
 from tvm_byoc_kit.region_windows import Window, module_of
 from tvm_byoc_kit.sample_inputs import read_npz
 
@@ -94,7 +94,7 @@ class Reproducer:
             title=self.title.replace('"', "'").replace("\\", "/"),
             imports="\n".join(imports),
             registration=_registration(self.backend),
-            module=re.sub(r"^ *# from .*\n", "", text, flags=re.MULTILINE).strip(),
+            module=re.sub(r"^ *# from .*\n| +$", "", text, flags=re.MULTILINE).strip(),
             backend=self.backend.name,
             options=self.backend.make_options(self.options) or None,
             tolerance=self.tolerance,
@@ -195,8 +195,8 @@ def reproduce(
     model = ImportedModel(mod, (), (), "relax", "main_0", "the reproducer")
     exe = build(Partition(mod, chosen, model), options=options)
     inputs = [_typed(saved[f"input_{at}"], var.ty) for at, var in enumerate(function.params)]
-    results = run_function(exe, "main_0", inputs)
-    expected = [saved[f"expected_{at}"] for at in range(len(results))]
+    expected = [value for name, value in saved.items() if name.startswith("expected_")]
+    results = run_region(exe, 0, inputs, len(expected))
     expected = [
         value.view(got.dtype) if value.dtype.kind == "V" else value
         for got, value in zip(results, expected, strict=True)
