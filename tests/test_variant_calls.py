@@ -300,7 +300,7 @@ def test_costs_are_measured_at_the_buckets_sizes_and_one_beyond(
     measured: byoc.Executable,
 ) -> None:
     costs = measured.manifest.variants.costs
-    assert [dict(cost.sizes) for cost in costs] == [{"n": 2}, {"n": 4}, {"n": 2}]
+    assert sorted(cost.sizes["n"] for cost in costs) == [2, 2, 4]
     assert all(cost.seconds > 0 for cost in costs)
     assert measured.plan({"n": 2}).seconds is not None
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from tvm_byoc_kit.comparison import Tolerance
     from tvm_byoc_kit.coverage import Coverage, CoveredOp, Reason, Region
     from tvm_byoc_kit.coverage_diff import CoverageDiff, diff
+    from tvm_byoc_kit.dispatch import Plan
     from tvm_byoc_kit.errors import (
         ArtifactError,
         BackendUnavailable,
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from tvm_byoc_kit.runtime import Executable, load
     from tvm_byoc_kit.signature import TensorSpec
     from tvm_byoc_kit.trial import DryRun, dry_run
+    from tvm_byoc_kit.variants import Cost
     from tvm_byoc_kit.verification import Verification, verify
 
 # Where each public name lives; a module is imported when one of its names is first used (PEP 562).
@@ -67,6 +69,7 @@ _HOMES = {
     "comparison": ("Tolerance",),
     "coverage": ("Coverage", "CoveredOp", "Reason", "Region"),
     "coverage_diff": ("CoverageDiff", "diff"),
+    "dispatch": ("Plan",),
     "errors": (
         "ArtifactError",
         "BackendUnavailable",
@@ -90,6 +93,7 @@ _HOMES = {
     "runtime": ("Executable", "load"),
     "signature": ("TensorSpec",),
     "trial": ("DryRun", "dry_run"),
+    "variants": ("Cost",),
     "verification": ("Verification", "verify"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
@@ -105,6 +109,7 @@ __all__ = [
     "ByocError",
     "CalibratedModel",
     "CalibrationReport",
+    "Cost",
     "Coverage",
     "CoverageDiff",
     "CoveredOp",
@@ -123,6 +128,7 @@ __all__ = [
     "PassReport",
     "Pattern",
     "Payload",
+    "Plan",
     "PluginError",
     "PrepareReport",
     "Profile",
