@@ -312,6 +312,22 @@ def test_verify_compares_with_the_model_as_it_was(make_module: Make, fallback: A
     assert not byoc.verify(exe, reference=lambda arrays: {"output": arrays["x"] @ SMALL})
 
 
+@pytest.mark.parametrize(
+    ("given", "sizes"),
+    [
+        (byoc.Buckets(3, 5, pad=False), "n=3"),
+        (byoc.Buckets(3, 5), "n=2"),
+        (byoc.Buckets(3, 5, pad=False, fallback="symbolic"), "n=2"),
+        (byoc.Profile(4, 5, 6), "n=4"),
+        (byoc.Profile(1, 1, 1), "n=1"),
+    ],
+)
+def test_verify_takes_a_size_that_can_be_run(make_module: Make, given: Any, sizes: str) -> None:
+    verification = byoc.verify(byoc.compile(product(make_module), "llvm", batch=given))
+    assert verification
+    assert [case.name for case in verification.cases] == [f"random 0, {sizes}"]
+
+
 def test_a_size_that_the_model_does_not_take_is_named(make_module: Make) -> None:
     def body(x: Any) -> Any:
         return op.reshape(x, (x.ty.shape[0] // 2, 6))

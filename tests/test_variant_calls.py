@@ -305,6 +305,17 @@ def test_costs_are_measured_at_the_buckets_sizes_and_one_beyond(
     assert measured.plan({"n": 2}).seconds is not None
 
 
+def test_what_there_is_no_time_to_measure_is_estimated(two_outputs: Any) -> None:
+    buckets_of = byoc.Buckets(1, 4, 8, fallback="symbolic")
+    exe = byoc.compile(two_outputs, "llvm", batch=buckets_of)
+    costs = {(cost.entry, *cost.sizes.values()): cost.seconds for cost in exe.measure(0.0)}
+    assert costs.keys() == {("main", 1), ("main_n_1", 1), ("main_n_4", 4), ("main_n_8", 8)}
+    one = costs["main_n_1", 1]
+    assert costs["main_n_4", 4] == pytest.approx(4 * one)
+    assert costs["main_n_8", 8] == pytest.approx(8 * one)
+    assert exe.plan({"batch": 20}).seconds is not None
+
+
 def test_costs_are_in_the_artifact(
     measured: byoc.Executable, two_outputs_numpy: Callable[..., Any], tmp_path: Any
 ) -> None:

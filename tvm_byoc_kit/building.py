@@ -179,12 +179,15 @@ def compile_sizes(
     return exe, special.parts[0]
 
 
+_MEASURING = 10.0  # seconds at most, more or less; a small model is done in a fraction of one
+
+
 def _measure(exe: Executable, backend: Backend) -> None:
     """Measure what the builds cost, which decides between them, where that can be done."""
     if not backend.check("device"):
         return
     try:
-        exe.measure()
+        exe.measure(_MEASURING)
     except ByocError as error:
         warnings.warn(
             f"what the builds cost could not be measured, so the least padding wins: {error}; "

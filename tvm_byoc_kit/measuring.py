@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import math
 import statistics
 import time
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tvm_byoc_kit.dispatch import Plan, Step
@@ -27,25 +29,60 @@ def measured_costs(calls: VariantCalls, lane: Lane, seconds: float) -> tuple[Cos
     """Median seconds of each build, called in turn until `seconds` have passed.
 
     A build that leaves dimensions open is run at the sizes that others have fixed, and at one
-    beyond. The first call of each is not counted.
+    beyond. The first call of each is not counted. Small sizes come first; what there is no time
+    left for is, of a build of fixed sizes, taken to cost in proportion to the one before.
     """
     end = time.perf_counter() + seconds
-    points = [(build, sizes) for build in calls.variants.builds for sizes in _sizes(calls, build)]
-    runs = [_runner(calls, lane, build, sizes) for build, sizes in points]
-    for run in runs:
-        run()
-    times: list[list[float]] = [[] for _ in runs]
-    for _ in range(_ROUNDS):
-        for run, taken in zip(runs, times, strict=True):
-            start = time.perf_counter()
+    points = [
+        _Point(build, sizes, math.prod(sizes.values()))
+        for build in calls.variants.builds
+        for sizes in _sizes(calls, build)
+    ]
+    runs = []
+    for point in sorted(points, key=lambda point: point.elements):
+        seen = {other.fixed for other in points if other.times}
+        if time.perf_counter() < end or point.fixed not in seen:
+            run = _runner(calls, lane, point.build, point.sizes)
             run()
-            taken.append(time.perf_counter() - start)
+            point.times.append(_timed(run))
+            runs.append((run, point.times))
+    for _ in range(_ROUNDS - 1):
         if time.perf_counter() > end:
             break
-    return tuple(
-        Cost(build.entry, sizes, statistics.median(taken))
-        for (build, sizes), taken in zip(points, times, strict=True)
-    )
+        for run, times in runs:
+            times.append(_timed(run))
+    return tuple(_costs(points))
+
+
+@dataclass(frozen=True)
+class _Point:
+    """A build at some sizes, and what its calls took."""
+
+    build: Variant
+    sizes: dict[str, int]
+    elements: int
+    times: list[float] = field(default_factory=list)
+
+    @property
+    def fixed(self) -> bool:
+        return bool(self.build.sizes)
+
+
+def _costs(points: list[_Point]) -> Iterator[Cost]:
+    known = [point for point in points if point.fixed and point.times]
+    for point in points:
+        if point.times:
+            yield Cost(point.build.entry, point.sizes, statistics.median(point.times))
+        elif point.fixed:
+            last = max(known, key=lambda other: other.elements)
+            seconds = statistics.median(last.times) * point.elements / last.elements
+            yield Cost(point.build.entry, point.sizes, seconds)
+
+
+def _timed(run: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    run()
+    return time.perf_counter() - start
 
 
 def _sizes(calls: VariantCalls, build: Variant) -> Iterator[dict[str, int]]:

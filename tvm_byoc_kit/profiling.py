@@ -79,7 +79,8 @@ def profile_runs(
     """
     if repeats < 1:
         raise OptionError(f"repeats is {repeats}; expected at least 1")
-    given = random_inputs(exe.inputs) if inputs is None else dict(inputs)
+    sizes = exe.manifest.variants.example_sizes()
+    given = random_inputs(exe.inputs, sizes=sizes) if inputs is None else dict(inputs)
     recorder = _Recorder(exe.manifest)
 
     def run() -> _Run:

@@ -190,7 +190,7 @@ class Executable:
         Parameters
         ----------
         seconds : float
-            To spend; each build is run twice at each of its sizes in any case.
+            To spend, about: then the sizes that are left are estimated.
 
         Returns
         -------

@@ -80,6 +80,16 @@ class Variants:
     def __bool__(self) -> bool:
         return bool(self.builds)
 
+    def example_sizes(self) -> dict[str, int]:
+        """Sizes that can be run: 2 along each dimension, where that is one of them."""
+        return {name: self._example(name, item) for name, item in self.dimensions.items()}
+
+    def _example(self, name: str, dimension: OpenDimension) -> int:
+        fixed = [build.sizes[name] for build in self.builds if name in build.sizes]
+        if len(fixed) == len(self.builds) and not dimension.pad:
+            return fixed[0]
+        return min(max(2, dimension.smallest), dimension.largest or 2)
+
     def to_dict(self) -> dict[str, Any]:
         """As the manifest holds it."""
         return asdict(self)

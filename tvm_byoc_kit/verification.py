@@ -128,7 +128,8 @@ def verify(
     samples : int
         How many random ones.
     sizes : mapping of str to int or sequence of int, optional
-        Of open dimensions; every case is made for every combination. 2 where none is given.
+        Of open dimensions; every case is made for every combination. Where none is given, 2, or
+        a size that can be run.
     tolerance : Tolerance, optional
         By default the one of `comparison.TOLERANCES` for each output's dtype.
     seed : int
@@ -146,7 +147,8 @@ def verify(
     chosen = _resolve(exe, reference)
     own = given(inputs) if inputs is not None else ()
     wanted = cases if cases is not None else ("random",) if inputs is None else ()
-    made = generated(exe.inputs, wanted, samples=samples, sizes=sizes or {}, seed=seed)
+    chosen_sizes = {**exe.manifest.variants.example_sizes(), **(sizes or {})}
+    made = generated(exe.inputs, wanted, samples=samples, sizes=chosen_sizes, seed=seed)
     checks = []
     for name, arrays in itertools.chain(own, made):
         got = exe.run(arrays)  # first, since it checks the inputs

@@ -21,7 +21,9 @@ def read_inputs(exe: Executable, path: Path | None, seed: int) -> dict[str, np.n
     """Those of an archive, or random ones."""
     from tvm_byoc_kit.sample_inputs import random_inputs, read_npz
 
-    return random_inputs(exe.inputs, seed) if path is None else read_npz(path, "--inputs")
+    if path is not None:
+        return read_npz(path, "--inputs")
+    return random_inputs(exe.inputs, seed, exe.manifest.variants.example_sizes())
 
 
 def write_npz(path: Path, arrays: dict[str, np.ndarray]) -> None:
