@@ -73,6 +73,27 @@ def test_every_block_of_coverage_runs(tmp_path: Path) -> None:
     assert "exclude_ops has 'relax.nn.max_pool2d'" in done.stdout or "min_region_ops" in done.stdout
 
 
+@pytest.mark.byoc("example_npu", step="runtime")
+@pytest.mark.parametrize(
+    ("page", "shown"),
+    [("artifacts.md", "loads here  yes"), ("profiling.md", "region 1: 2 x conv2d_bias_relu")],
+)
+def test_every_block_of_a_page_runs(page: str, shown: str, tmp_path: Path) -> None:
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    assert shown in text
+    blocks = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    model = "tvm_byoc_kit/data/digits.onnx"
+    (tmp_path / model).parent.mkdir(parents=True)
+    (tmp_path / model).write_bytes((ROOT / model).read_bytes())
+    script = tmp_path / "page.py"
+    script.write_text("\n".join(blocks), encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert shown in done.stdout
+
+
 def test_the_code_of_int8_prints_what_the_page_says(tmp_path: Path) -> None:
     page = (ROOT / "docs/int8.md").read_text(encoding="utf-8")
     (code, shown) = re.search(
