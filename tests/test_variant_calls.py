@@ -340,3 +340,32 @@ def test_measuring_needs_the_device(
     monkeypatch.setattr(runtime, "probe", lambda _name: missing)
     with pytest.raises(byoc.BackendUnavailable, match=r"no GPU\. To add it: add one"):
         exe.measure()
+
+
+def test_every_build_is_a_function_of_the_virtual_machine(
+    two_outputs: tvm.IRModule, two_outputs_numpy: Callable[..., Any]
+) -> None:
+    exe = byoc.compile(two_outputs, "llvm", batch=byoc.Buckets(2, 3))
+    assert exe.manifest.entry == exe.manifest.variants.builds[0].entry
+    assert "x: float32[n, 4]" in repr(exe)
+    for build in exe.manifest.variants.builds:
+        x, y = rows(build.sizes["n"], 4), rows(build.sizes["n"], 3)
+        results = exe.vm[build.entry](tvm.runtime.tensor(x), tvm.runtime.tensor(y))
+        for mine, theirs in zip(results, two_outputs_numpy(x, y), strict=True):
+            np.testing.assert_allclose(mine.numpy(), theirs, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.byoc("example_npu")
+def test_schedules_are_there_of_the_builds_that_are_fixed_or_have_run(
+    two_outputs: tvm.IRModule, tmp_path: Any
+) -> None:
+    from tvm_byoc_kit.backends.example_npu_schedule import schedules
+
+    made = byoc.compile(two_outputs, "example_npu", batch=byoc.Buckets(2, fallback="symbolic"))
+    made.export(tmp_path / "model.so")
+    exe = byoc.load(tmp_path / "model.so")
+    fixed = schedules(exe)
+    exe.measure(0)
+    both = schedules(exe)
+    assert 0 < len(fixed) < len(both)
+    assert set(fixed) < set(both)
