@@ -198,16 +198,17 @@ def test_a_right_backend_agrees(backend: str) -> None:
 # One op
 
 
-@pytest.mark.parametrize("backend", ["faulty_npu", "faulty_npu_given_weights"])
 @pytest.mark.parametrize(
-    ("fault", "region", "op_name"),
+    ("backend", "fault", "region", "op_name"),
     [
-        ("always:add", 0, "summed"),
-        ("always:nn.relu", 0, "rectified"),
-        ("always:matmul", 0, "hidden"),
-        ("nan:nn.relu", 0, "rectified"),
-        ("second:split", 1, "both"),
-        ("wide:multiply", 0, "scaled"),
+        ("faulty_npu", "always:add", 0, "summed"),
+        ("faulty_npu", "always:nn.relu", 0, "rectified"),
+        ("faulty_npu", "always:matmul", 0, "hidden"),
+        ("faulty_npu", "nan:nn.relu", 0, "rectified"),
+        ("faulty_npu", "second:split", 1, "both"),
+        ("faulty_npu", "wide:multiply", 0, "scaled"),
+        ("faulty_npu_given_weights", "always:matmul", 0, "hidden"),
+        ("faulty_npu_given_weights", "second:split", 1, "both"),
     ],
 )
 def test_the_op_that_is_wrong_is_named(
@@ -438,19 +439,11 @@ def run_script(
     )
 
 
-@pytest.mark.parametrize(
-    ("make", "fault"),
-    [
-        (chain, "fused:add"),
-        (body, "always:matmul"),
-    ],
-    ids=["together", "with weights"],
-)
 def test_a_reproducer_fails_with_the_fault_and_passes_without(
-    plant: Plant, folder: Path, tmp_path: Path, make: Any, fault: str
+    plant: Plant, folder: Path, tmp_path: Path
 ) -> None:
-    plant(fault)
-    result = byoc.bisect(module(make, 4, 8), "faulty_npu")
+    plant("fused:add")
+    result = byoc.bisect(module(chain, 4, 8), "faulty_npu")
     script = result.write_reproducer(tmp_path / "found")
     assert script == tmp_path / "found" / "reproduce.py"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["found"]
@@ -462,12 +455,18 @@ def test_a_reproducer_fails_with_the_fault_and_passes_without(
     assert "ok" in right.stdout
 
 
-def test_a_reproducer_of_open_shapes_holds_the_sizes(plant: Plant, tmp_path: Path) -> None:
-    plant("always:tanh")
-    result = byoc.bisect(module(reshaped, "n", 8), "faulty_npu", sizes={"n": 3})
-    script = result.write_reproducer(tmp_path / "found")
-    for fault, code in (("always:tanh", 1), ("", 0)):
-        plant(fault)
+@pytest.mark.parametrize(
+    ("make", "shape", "fault"),
+    [(body, (4, 8), "always:matmul"), (reshaped, ("n", 8), "always:tanh")],
+    ids=["weights", "open shapes"],
+)
+def test_a_reproducer_holds_weights_and_sizes(
+    plant: Plant, tmp_path: Path, make: Any, shape: tuple[Any, ...], fault: str
+) -> None:
+    plant(fault)
+    script = byoc.bisect(module(make, *shape), "faulty_npu").write_reproducer(tmp_path / "found")
+    for planted, code in ((fault, 1), ("", 0)):
+        plant(planted)
         with pytest.raises(SystemExit) as left:
             runpy.run_path(str(script))
         assert left.value.code == code

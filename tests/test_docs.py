@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -110,6 +111,32 @@ def test_the_code_of_int8_prints_what_the_page_says(tmp_path: Path) -> None:
         re.sub(r"\d+\.\d+(e-\d+)?", "#", shown)
     ] * 2
     assert shown.splitlines()[-1] in done.stdout
+
+
+def test_numbers_off_finds_what_the_page_says(tmp_path: Path) -> None:
+    page = (ROOT / "docs/numbers_off.md").read_text(encoding="utf-8")
+    backend, check, _ = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    (shown,) = re.findall(r"^```text\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    for code in (backend, check):
+        (tmp_path / code.split(maxsplit=2)[1]).write_text(code, encoding="utf-8")
+
+    def run(script: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, script],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+            env={**os.environ, "PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"},
+        )
+
+    done = run("check.py")
+    assert done.returncode == 0, done.stderr
+    plain = [re.sub(r"-?\d[\d.e+-]*", "#", text) for text in (done.stdout, shown)]
+    assert plain[0] == plain[1]
+    again = run("reproducer/reproduce.py")
+    assert again.returncode == 1, again.stderr
+    assert re.sub(r"-?\d[\d.e+-]*", "#", again.stdout) in re.sub(r"-?\d[\d.e+-]*", "#", page)
 
 
 def test_every_line_of_the_table_names_code_of_the_page() -> None:
