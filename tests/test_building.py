@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -322,3 +323,49 @@ def test_a_backend_in_cpu_memory_is_not_built_into_a_gpu_host(make_module: Any) 
     parts = byoc.partition(make_module({"x": ((2, 3), "float32")}, relax.op.nn.relu), "example_npu")
     with pytest.raises(byoc.OptionError, match="reads CPU memory; build it with target='llvm'"):
         byoc.build(partition=parts, target={"kind": "cuda", "arch": "sm_80"})
+
+
+# Several builds
+
+
+SIZES = byoc.Buckets(1, 4, fallback="symbolic")
+
+
+def test_costs_are_measured_where_there_is_an_open_build_to_choose(two_outputs: Any) -> None:
+    costs = byoc.compile(two_outputs, "llvm", batch=SIZES).manifest.variants.costs
+    assert {cost.entry for cost in costs} == {"main", "main_n_1", "main_n_4"}
+    assert not byoc.compile(two_outputs, "llvm", batch=byoc.Buckets(1, 4)).manifest.variants.costs
+
+
+@npu
+def test_what_cannot_run_here_is_built_and_not_measured(two_outputs: Any) -> None:
+    here = byoc.get_backend("example_npu")
+    elsewhere = replace(here, requires={**here.requires, "device": ("runtime:not_here",)})
+    variants = byoc.compile(two_outputs, elsewhere, batch=SIZES).manifest.variants
+    assert len(variants.builds) == 3
+    assert not variants.costs
+
+
+def test_a_model_that_fails_while_it_is_measured_is_a_warning(
+    two_outputs: Any, two_outputs_numpy: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_exe: byoc.Executable, _seconds: float) -> None:
+        raise ModelError("an index is out of range")
+
+    monkeypatch.setattr(byoc.Executable, "measure", fail)
+    with pytest.warns(UserWarning, match=r"the least padding wins: an index is out of range"):
+        exe = byoc.compile(two_outputs, "llvm", batch=SIZES)
+    check(exe, two_outputs_numpy)
+
+
+def test_a_target_and_a_policy_are_of_every_build(two_outputs: Any, two_outputs_numpy: Any) -> None:
+    exe = byoc.compile(
+        two_outputs,
+        "llvm",
+        batch=byoc.Buckets(2, 4),
+        target={"kind": "llvm", "num-cores": 1},
+        policy={"min_region_ops": 2},
+        prepare=False,
+    )
+    assert "num-cores" in exe.manifest.target
+    check(exe, two_outputs_numpy)
