@@ -105,8 +105,16 @@ def test_the_page_tells_which_sizes_are_fast(host_exe: byoc.Executable, tmp_path
     builds = (Variant("main_1", {"n": 1}), Variant("main_8", {"n": 8}), Variant("main"))
     variants = Variants(builds, {"n": OpenDimension(pad=True)})
     path = written(tmp_path / "m.so", replace(host_exe.manifest, variants=variants))
-    text = str(inspect_artifact(path))
-    assert ("n=1\n" in text, "n=8\n" in text, "all other sizes" in text) == (True, True, True)
+    page = shown(path)
+    assert page["fast at"] == "n=1; n=8"
+    assert page["sizes of n"] == "1 and more, a build for any, padded to a build's"
+
+
+def test_the_page_tells_the_range_of_a_profile(host_exe: byoc.Executable, tmp_path: Path) -> None:
+    variants = Variants((Variant("main"),), {"n": OpenDimension(smallest=2, largest=32)})
+    page = shown(written(tmp_path / "m.so", replace(host_exe.manifest, variants=variants)))
+    assert page["sizes of n"] == "2 to 32, a build for any"
+    assert "fast at" not in page
 
 
 def test_what_would_steer_a_terminal_is_spelled_out(
