@@ -417,6 +417,14 @@ def test_inputs_that_do_not_fit_are_refused() -> None:
         byoc.bisect(mod, "faulty_npu", inputs=[1])  # type: ignore[arg-type]
 
 
+def test_sizes_that_do_not_fit_are_refused() -> None:
+    mod = module(lambda builder, x: emit(builder, op.tanh(x), "only"), "n")
+    with pytest.raises(OptionError, match="'m', which is no open dimension; there is n"):
+        byoc.bisect(mod, "faulty_npu", sizes={"m": 3})
+    with pytest.raises(OptionError, match="bisect takes one size of each dimension"):
+        byoc.bisect(mod, "faulty_npu", sizes={"n": (3, 4)})
+
+
 def test_a_backend_that_does_not_run_here_is_refused() -> None:
     with pytest.raises(BackendUnavailable):
         byoc.bisect(module(chain, 4, 8), "cutlass")

@@ -828,6 +828,7 @@ ERRORS = {
     "no samples": ("verify model.onnx -b llvm --samples 0", "samples=0"),
     "size without number": ("verify model.onnx -b llvm --size n", "--size n: expected name=1,2"),
     "size of no dimension": ("verify model.onnx -b llvm --size n=2", "sizes name 'n'"),
+    "sizes to bisect": ("bisect model.onnx -b llvm --size n=2", "sizes name 'n'"),
     "no runtime to bisect": ("bisect model.onnx -b cudnn", "relax.ext.cudnn"),
     "other inputs to bisect": ("bisect model.onnx -b llvm -i other.npz", "missing: input.1"),
     "text to verify": ("verify text.so --reference model.onnx", "text.so has no manifest"),

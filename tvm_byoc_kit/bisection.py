@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +11,7 @@ from tvm_byoc_kit.backend import Backend, get_backend
 from tvm_byoc_kit.bisection_report import Bisection, RegionCheck
 from tvm_byoc_kit.building import build
 from tvm_byoc_kit.comparison import Tolerance, compare_output
+from tvm_byoc_kit.errors import OptionError
 from tvm_byoc_kit.host_twin import HostTwin, run_on_crossings
 from tvm_byoc_kit.model import as_model
 from tvm_byoc_kit.occurrences import Walk
@@ -19,7 +20,7 @@ from tvm_byoc_kit.op_pairing import pair
 from tvm_byoc_kit.partitioning import Partition, partition
 from tvm_byoc_kit.region_run import Checks, compare_results
 from tvm_byoc_kit.region_search import RegionSearch
-from tvm_byoc_kit.sample_inputs import given, random_inputs
+from tvm_byoc_kit.sample_inputs import generated, given
 from tvm_byoc_kit.verification import Verification, outputs_of
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ def bisect(
     options: Any = None,
     policy: PartitionPolicy | Mapping[str, Any] | None = None,
     tolerance: Tolerance | None = None,
-    sizes: Mapping[str, int] | None = None,
+    sizes: Mapping[str, int | Sequence[int]] | None = None,
     seed: int = 0,
 ) -> Bisection:
     """Compare every region with TVM's own code for it, and look into the first that differs.
@@ -113,12 +114,15 @@ def bisect(
 
 
 def _arrays(
-    parts: Partition, inputs: Any, sizes: Mapping[str, int] | None, seed: int
+    parts: Partition, inputs: Any, sizes: Mapping[str, int | Sequence[int]] | None, seed: int
 ) -> dict[str, Any]:
-    if inputs is None:
-        return dict(random_inputs(parts.model.inputs, seed, sizes))
-    [(_, arrays)] = given([inputs])
-    return arrays
+    if inputs is not None:
+        [(_, arrays)] = given([inputs])
+        return arrays
+    made = list(generated(parts.model.inputs, "random", samples=1, sizes=sizes or {}, seed=seed))
+    if len(made) != 1:
+        raise OptionError(f"sizes={sizes!r}: bisect takes one size of each dimension")
+    return made[0][1]
 
 
 def _names(parts: Partition, walk: Walk) -> list[str]:

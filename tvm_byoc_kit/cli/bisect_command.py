@@ -16,8 +16,10 @@ from tvm_byoc_kit.cli.options import (
     Policy,
     Seed,
     Shapes,
+    Sizes,
     parse_options,
     parse_policy,
+    parse_sizes,
 )
 from tvm_byoc_kit.cli.output import read_model, show_facts, working
 from tvm_byoc_kit.cli.program import cli
@@ -32,6 +34,7 @@ def bisect(
     option: Options = None,
     policy: Policy = None,
     inputs: Inputs = None,
+    size: Sizes = None,
     seed: Seed = 0,
     output: Annotated[
         Path | None,
@@ -57,6 +60,7 @@ def bisect(
             inputs=inputs,
             options=parse_options(option) or None,
             policy=parse_policy(policy),
+            sizes=parse_sizes(size),
             seed=seed,
         )
         script = None

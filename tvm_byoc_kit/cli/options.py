@@ -23,10 +23,12 @@ __all__ = [
     "Policy",
     "Seed",
     "Shapes",
+    "Sizes",
     "joined",
     "parse_options",
     "parse_policy",
     "parse_shapes",
+    "parse_sizes",
 ]
 
 Model = Annotated[
@@ -42,6 +44,10 @@ Shapes = Annotated[
         "-s",
         help="A dynamic input's shape: `name:1,3,224,224`; a word is a dimension that stays open.",
     ),
+]
+Sizes = Annotated[
+    list[str] | None,
+    typer.Option("--size", help="Sizes of an open dimension: `batch=1,2,7`; 2 when left out."),
 ]
 Options = Annotated[
     list[str] | None,
@@ -77,6 +83,18 @@ def parse_shapes(items: list[str] | None) -> dict[str, list[int | str]]:
             )
         shapes[name] = [int(dim) if dim.isdecimal() else dim for dim in dims]
     return shapes
+
+
+def parse_sizes(items: list[str] | None) -> dict[str, list[int]]:
+    """``--size``: sizes by dimension."""
+    sizes: dict[str, list[int]] = {}
+    for item in items or []:
+        name, _, text = item.partition("=")
+        numbers = text.split(",")
+        if not name or not all(number.isdecimal() for number in numbers):
+            raise OptionError(f"--size {item}: expected name=1,2,7")
+        sizes[name] = [int(number) for number in numbers]
+    return sizes
 
 
 def parse_options(items: list[str] | None) -> dict[str, Any]:

@@ -7,10 +7,17 @@ from typing import Annotated, Any
 
 import typer
 
-from tvm_byoc_kit.cli.options import BackendName, Json, Options, Seed, Shapes
+from tvm_byoc_kit.cli.options import (
+    BackendName,
+    Json,
+    Options,
+    Seed,
+    Shapes,
+    Sizes,
+    parse_sizes,
+)
 from tvm_byoc_kit.cli.output import load_or_compile, read_model, show_facts, working
 from tvm_byoc_kit.cli.program import cli
-from tvm_byoc_kit.errors import OptionError
 from tvm_byoc_kit.terminal import make_console
 
 
@@ -40,10 +47,7 @@ def verify(
         ),
     ] = None,
     samples: Annotated[int, typer.Option(help="How many random ones.")] = 1,
-    size: Annotated[
-        list[str] | None,
-        typer.Option(help="Sizes of an open dimension: `batch=1,2,7`; 2 when left out."),
-    ] = None,
+    size: Sizes = None,
     seed: Seed = 0,
     as_json: Json = False,
 ) -> None:
@@ -64,7 +68,7 @@ def verify(
             inputs=inputs or None,
             cases=cases.split(",") if cases is not None else None,
             samples=samples,
-            sizes=_sizes(size),
+            sizes=parse_sizes(size),
             seed=seed,
         )
     show_facts(console, as_json, result.to_dict(), lambda: console.print(str(result), markup=False))
@@ -73,15 +77,3 @@ def verify(
 
 def _reference(name: str, shapes: list[str] | None) -> Any:
     return read_model(Path(name), shapes) if name.endswith((".onnx", ".pt2")) else name
-
-
-def _sizes(items: list[str] | None) -> dict[str, list[int]]:
-    """``--size``: numbers by dimension."""
-    sizes: dict[str, list[int]] = {}
-    for item in items or []:
-        name, _, text = item.partition("=")
-        numbers = text.split(",")
-        if not name or not all(number.isdecimal() for number in numbers):
-            raise OptionError(f"--size {item}: expected name=1,2,7")
-        sizes[name] = [int(number) for number in numbers]
-    return sizes
