@@ -67,8 +67,8 @@ class Buckets:
 class Profile:
     """One build with a dimension open between two sizes.
 
-    TensorRT makes an optimization profile of it; elsewhere the dimension is symbolic. A call outside
-    the bounds is refused.
+    TensorRT makes an optimization profile of it; elsewhere the dimension is symbolic. A call
+    outside the bounds is refused.
 
     Parameters
     ----------
