@@ -17,7 +17,7 @@ from tvm_byoc_kit.coverage_text import patterns, size
 from tvm_byoc_kit.errors import BackendUnavailable, ByocError, OptionError
 from tvm_byoc_kit.loading import CHECKS, Check, check_file
 from tvm_byoc_kit.payload import PAYLOAD_KIND, missing_remedy
-from tvm_byoc_kit.variants import OpenDimension
+from tvm_byoc_kit.variant_text import variant_facts
 
 __all__ = ["Inspection", "inspect_artifact"]
 
@@ -130,30 +130,12 @@ def _facts(found: Inspection) -> Iterator[tuple[str, str]]:
     yield "outputs", "; ".join(map(str, manifest.outputs))
     for number, composites in enumerate(manifest.regions.values(), 1):
         yield f"region {number}", patterns(composites, manifest.backend)
-    builds = manifest.variants.builds
-    yield "fast at", "; ".join(_sizes(build.sizes) for build in builds if build.sizes)
-    for name, dimension in manifest.variants.dimensions.items():
-        others = any(name not in build.sizes for build in builds)
-        yield f"sizes of {name}", _range(dimension, open_build=others)
+    yield from variant_facts(manifest.variants)
     yield "needs", ", ".join(filter(None, (manifest.machine, *manifest.cpu, manifest.gpu)))
     yield "sha256", str(manifest.library.get("sha256", ""))
     yield "built with", _versions(manifest.versions)
     yield "here", _versions(found.here)
     yield "loads here", f"no: {found.refusal}" if found.refusal else "yes, as far as a look tells"
-
-
-def _range(dimension: OpenDimension, *, open_build: bool) -> str:
-    """Which sizes a call may have, and how those are run that no build is for."""
-    least = str(dimension.smallest)
-    facts = [f"{least} to {dimension.largest}" if dimension.largest else f"{least} and more"]
-    facts += ["a build for any"] if open_build else []
-    facts += ["padded to a build's"] if dimension.pad else []
-    facts += ["shared out among calls"] if dimension.split else []
-    return ", ".join(facts)
-
-
-def _sizes(sizes: Mapping[str, int]) -> str:
-    return ", ".join(f"{name}={number}" for name, number in sizes.items())
 
 
 def _versions(found: Mapping[str, str]) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
@@ -17,7 +16,7 @@ from tvm_byoc_kit.preparation import bind_sizes
 from tvm_byoc_kit.variants import Variant, Variants
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from tvm_byoc_kit.backend import Backend
     from tvm_byoc_kit.buckets import Profile, Sizes

@@ -15,7 +15,6 @@ from tvm_byoc_kit.cli.open_sizes import (
     Masks,
     NoPad,
     parse_sizes,
-    variant_lines,
 )
 from tvm_byoc_kit.cli.options import (
     BackendName,
@@ -38,6 +37,7 @@ from tvm_byoc_kit.cli.tensorrt_options import (
     tensorrt_options,
 )
 from tvm_byoc_kit.terminal import make_console
+from tvm_byoc_kit.variant_text import variant_facts
 
 
 @cli.command()
@@ -97,8 +97,8 @@ def compile(  # noqa: A001 - the command's name
 
     def show() -> None:
         console.print(str(coverage), markup=False)
-        for line in variant_lines(exe.manifest.variants):
-            console.print(line, markup=False)
+        for name, fact in variant_facts(exe.manifest.variants):
+            console.print(f"{name}: {fact}", markup=False)
         console.print(f"wrote {output} ({facts['bytes']} bytes)", markup=False)
 
     show_facts(console, as_json, facts, show)

@@ -1,4 +1,4 @@
-"""The sizes of open dimensions on the command line, and what was built for them as text."""
+"""The sizes of open dimensions on the command line."""
 
 from __future__ import annotations
 
@@ -11,12 +11,9 @@ from tvm_byoc_kit.buckets import Buckets, Profile
 from tvm_byoc_kit.errors import OptionError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from tvm_byoc_kit.buckets import Sizes
-    from tvm_byoc_kit.variants import Variant, Variants
 
-__all__ = ["Batch", "BucketsOf", "Fallback", "Masks", "NoPad", "parse_sizes", "variant_lines"]
+__all__ = ["Batch", "BucketsOf", "Fallback", "Masks", "NoPad", "parse_sizes"]
 
 Batch = Annotated[
     str | None,
@@ -73,32 +70,6 @@ def parse_sizes(
     masked = common | {"pad": _numbers(masks)} if masks else common
     sizes = {name: _sizes(f"--bucket {name}={text}", text, masked) for name, text in named.items()}
     return (None if batch is None else _sizes(f"--batch {batch}", batch, common)), sizes
-
-
-def variant_lines(variants: Variants) -> Iterator[str]:
-    """A line for each build: its sizes and, where they were measured, what they take."""
-    for build in variants.builds:
-        costs = [cost for cost in variants.costs if cost.entry == build.entry]
-        times = ", ".join(f"{_named(cost.sizes)}: {cost.seconds * 1e3:.3g} ms" for cost in costs)
-        yield f"  {_described(build, variants)}" + (f"  ({times})" if times else "")
-
-
-def _described(build: Variant, variants: Variants) -> str:
-    free = [name for name in variants.dimensions if name not in build.sizes]
-    fixed = f"fast at {_named(build.sizes)}" if build.sizes else ""
-    ends = (f"{name} {_range(variants, name)}" for name in free)
-    return ", ".join(filter(None, [fixed, *ends]))
-
-
-def _range(variants: Variants, name: str) -> str:
-    dimension = variants.dimensions[name]
-    if dimension.largest is None or dimension.split:
-        return f"from {dimension.smallest} on"
-    return f"{dimension.smallest} to {dimension.largest}"
-
-
-def _named(sizes: Any) -> str:
-    return ", ".join(f"{name}={size}" for name, size in sizes.items())
 
 
 def _sizes(option: str, text: str, common: dict[str, Any]) -> Buckets | Profile:
