@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+import zipfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 import tvm_byoc_kit as byoc
 from tvm_byoc_kit import cuda_driver, inspection
@@ -124,6 +127,50 @@ def test_what_would_steer_a_terminal_is_spelled_out(
     text = str(inspect_artifact(path))
     assert "\x1b" not in text
     assert r"a\x1b[2Jb\nfake line" in text
+
+
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5)
+JSON = st.recursive(
+    SCALARS,
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+
+
+def replaced(data: st.DataObject, value: Any) -> Any:
+    """`value` with one thing in it, at any depth, made another."""
+    if data.draw(st.booleans()) or not isinstance(value, (dict, list)) or not value:
+        return data.draw(JSON)
+    if isinstance(value, list):
+        at = data.draw(st.integers(0, len(value) - 1))
+        return [*value[:at], replaced(data, value[at]), *value[at + 1 :]]
+    key = data.draw(st.sampled_from(sorted(value)))
+    return {**value, key: replaced(data, value[key])}
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[*HealthCheck])
+@given(st.data())
+def test_no_manifest_makes_it_fail_in_another_way_than_with_one_error(
+    host_exe: byoc.Executable, tmp_path: Path, data: st.DataObject
+) -> None:
+    variants = Variants((Variant("main_1", {"n": 1}),), {"n": OpenDimension(fill={"x": 0.5})})
+    manifest = replace(host_exe.manifest, variants=variants, regions={"r": ("a.b",)}, cpu=("avx",))
+    facts = json.loads(json.dumps(manifest.to_dict()))
+    key = data.draw(st.sampled_from(sorted(facts)))
+    facts[key] = replaced(data, facts[key])
+    path = tmp_path / "m.so"
+    path.write_bytes(b"a library")
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("manifest.json", json.dumps(facts))
+    try:
+        found = inspect_artifact(path)
+    except ArtifactError:
+        return
+    assert str(found)
+    assert found.refusal  # the library is another one
+    json.dumps(found.to_dict())
 
 
 def flip_a_byte(path: Path) -> None:

@@ -158,16 +158,16 @@ def _profile(
     parts = []
     for (kind, name), (_, calls) in tables[0].items():
         own = statistics.fmean(found.get((kind, name), (0, 0))[0] for found in tables)
-        symbol = name.partition("#")[0]
+        symbol = name.partition("#")[0] if kind == "region" else ""
         parts.append(
             ProfiledPart(
-                name,
-                kind,
-                calls,
-                own / 1e9,
-                own / total,
-                exe.manifest.regions.get(symbol, ()) if kind == "region" else (),
-                cycles.get(symbol) if kind == "region" else None,
+                name=name,
+                kind=kind,
+                calls=calls,
+                seconds=own / 1e9,
+                share=own / total,
+                composites=exe.manifest.regions.get(symbol, ()),
+                cycles=cycles.get(symbol),
             )
         )
     return RunProfile(
