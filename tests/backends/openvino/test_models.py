@@ -15,6 +15,8 @@ from onnx import TensorProto, helper
 from torch import nn
 
 import tvm_byoc_kit as byoc
+from tvm_byoc_kit.backends.openvino.conversion import codegen
+from tvm_byoc_kit.graph import read_graph
 
 pytestmark = pytest.mark.byoc("openvino", step="runtime")
 
@@ -193,6 +195,19 @@ def build_open(model: nn.Module, inputs: torch.Tensor, dims: dict[int, Any]) -> 
 def agree(exe: byoc.Executable, model: nn.Module, x: torch.Tensor) -> None:
     expected = model(x).detach().numpy()
     np.testing.assert_allclose(np.asarray(exe(x.numpy())), expected, rtol=1e-3, atol=1e-5)
+
+
+def test_the_bytes_of_a_calibrated_model_stand_beside_the_payload() -> None:
+    torch.manual_seed(4)
+    model = nn.Sequential(nn.Conv2d(3, 128, 3, 2), nn.ReLU(), nn.Conv2d(128, 256, 3, 2)).eval()
+    calibrated = byoc.calibrate(byoc.load_model(model, (IMAGES,)), [IMAGES.numpy()])
+    parts = byoc.partition(calibrated, "openvino")
+    (region,) = (f for f in parts.mod.functions.values() if f.attrs and "Codegen" in f.attrs)
+    beside = codegen(read_graph(region), {}).constants
+    assert [value.dtype for value in beside if value.shape == (256, 128, 3, 3)] == ["int8"]
+    expected = model(IMAGES).detach().numpy()
+    within = 0.05 * np.abs(expected).max()
+    np.testing.assert_allclose(np.asarray(byoc.build(parts)(IMAGES.numpy())), expected, atol=within)
 
 
 def test_the_digits_agree_with_onnx_runtime() -> None:
