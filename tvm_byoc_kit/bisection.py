@@ -24,10 +24,13 @@ from tvm_byoc_kit.sample_inputs import generated, given
 from tvm_byoc_kit.verification import Verification, outputs_of
 
 if TYPE_CHECKING:
+    from tvm_byoc_kit.host_twin import Crossing
     from tvm_byoc_kit.occurrences import RegionCall
     from tvm_byoc_kit.policy import PartitionPolicy
 
 __all__ = ["bisect"]
+
+Execution = tuple["Crossing", Checks]
 
 
 def bisect(
@@ -81,10 +84,10 @@ def bisect(
     got = exe.run(arrays)
     expected, crossings = HostTwin(parts, walk.regions).run(arrays)
     results = run_on_crossings(exe, arrays, crossings, walk.regions)
-    executions: dict[int, list[Checks]] = {}  # by site, in the order of the first execution
+    executions: dict[int, list[Execution]] = {}  # by site, in the order of the first execution
     for outputs, crossing in zip(results, crossings, strict=True):
         checks = compare_results(outputs, crossing.outputs, tolerance)
-        executions.setdefault(crossing.site, []).append(checks)
+        executions.setdefault(crossing.site, []).append((crossing, checks))
     order = [*executions, *(site for site in range(len(walk.regions)) if site not in executions)]
     found = Bisection(
         backend=chosen.name,
@@ -100,8 +103,7 @@ def bisect(
         return found
     at = found.regions.index(found.diverging[0])
     site = order[at]
-    wrong = next(n for n, checks in enumerate(executions[site]) if not _agrees(checks))
-    crossing = [crossing for crossing in crossings if crossing.site == site][wrong]
+    crossing = next(crossing for crossing, checks in executions[site] if not _agrees(checks))
     search = RegionSearch(parts, walk, walk.regions[site], names, crossing, options, tolerance)
     regions = list(found.regions)
     regions[at] = search.look_into(regions[at])
@@ -136,12 +138,12 @@ def _names(parts: Partition, walk: Walk) -> list[str]:
     return names
 
 
-def _region(region: RegionCall, names: list[str], executions: list[Checks]) -> RegionCheck:
+def _region(region: RegionCall, names: list[str], executions: list[Execution]) -> RegionCheck:
     return RegionCheck(
         name=region.name,
         ops=tuple(names[region.first : region.last]),
         composites=region.composites,
-        outputs=min(executions, key=_agrees, default=()),
+        outputs=min((checks for _, checks in executions), key=_agrees, default=()),
     )
 
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from tvm import IRModule
 
+    from tvm_byoc_kit.backend import Backend
     from tvm_byoc_kit.comparison import Tolerance
     from tvm_byoc_kit.host_twin import Crossing
     from tvm_byoc_kit.occurrences import RegionCall, Walk
@@ -109,14 +110,14 @@ class RegionSearch:
         import tvm
 
         whole = self._pieces.whole().with_attr("global_symbol", "main")
-        exe = self._build(as_host_code(tvm.IRModule({"main": whole})), "llvm", "main")
+        exe = self._build(as_host_code(tvm.IRModule({"main": whole})), "main", get_backend("llvm"))
         results = run_function(exe, "main", [self._values[leaf] for leaf in self._pieces.params])
         self._values |= dict(zip(self._pieces.results, results, strict=True))
 
     def _check(self, spans: Sequence[tuple[int, int]]) -> list[Checks]:
         """How the calls of each span, as a region of their own, compare with the host."""
         windows = [self._pieces.window(*span) for span in spans]
-        exe = self._build(module_of(windows), self._parts.backend.name, "main_0")
+        exe = self._build(module_of(windows), "main_0", self._parts.backend, self._options)
         found = []
         for number, window in enumerate(windows):
             results = run_region(exe, number, self._inputs(window), len(window.writes))
@@ -160,14 +161,12 @@ class RegionSearch:
         ops = tuple(name for at in calls for name in self._names[at])
         return Part(ops, tuple(self._pieces.composite(at) for at in calls), checks)
 
-    def _build(self, mod: IRModule, backend: str, entry: str) -> Executable:
+    def _build(
+        self, mod: IRModule, entry: str, backend: Backend, options: Any = None
+    ) -> Executable:
         self.builds += 1
-        chosen = (
-            self._parts.backend if backend == self._parts.backend.name else get_backend(backend)
-        )
         model = replace(self._parts.model, mod=mod, entry=entry)
-        options = self._options if chosen is self._parts.backend else None
-        return build(Partition(mod, chosen, model), options=options)
+        return build(Partition(mod, backend, model), options=options)
 
 
 def _names_of_calls(
