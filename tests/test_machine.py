@@ -120,6 +120,7 @@ def test_an_artifact_for_a_newer_processor_is_refused_on_an_older_one(
         ("sm_100", 120, False),
         ("sm_90a", 90, True),
         ("sm_100a", 103, False),
+        ("sm_100f", 103, True),
         ("", 90, True),
         ("sm_90", None, True),
     ],

@@ -129,13 +129,13 @@ def _tree(module: Any) -> Iterator[Any]:
 def why_not_on_gpu(code: str) -> str | None:
     """Why compiled code for the architecture `code` does not run on the first GPU here.
 
-    It runs on GPUs of the same major version that are no older; code of an architecture with a
-    letter, such as ``sm_90a``, on that one alone. None: it runs, or there is no driver to ask.
+    It runs on GPUs of the same major version that are no older; code with features of one
+    architecture, such as ``sm_90a``, on that one alone. None: it runs, or there is no driver to ask.
     """
     driver = cuda_driver.ask()
     form = re.fullmatch(r"sm_([0-9]{2,3})([a-z]?)", code)
     if form is None or isinstance(driver, str) or driver.sm is None:
         return None
-    number, exact = int(form.group(1)), bool(form.group(2))
+    number, exact = int(form.group(1)), form.group(2) == "a"
     fits = driver.sm == number or (not exact and number < driver.sm < (number // 10 + 1) * 10)
     return None if fits else f"holds GPU code for {code}, the GPU here is sm_{driver.sm}"
