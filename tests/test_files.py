@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tvm_byoc_kit.files import replacing
+from tvm_byoc_kit.files import replacing, replacing_directory
 
 
 def test_the_file_is_there_when_the_block_ends(tmp_path: Path) -> None:
@@ -48,3 +48,40 @@ def test_a_device_is_written_itself() -> None:
     with replacing(Path("/dev/null")) as unfinished:
         unfinished.write_text("new")
     assert Path("/dev/null").is_char_device()
+
+
+# Directories
+
+
+def test_a_directory_is_replaced_with_all_it_holds(tmp_path: Path) -> None:
+    target = tmp_path / "made"
+    for name in ("first", "second"):
+        with replacing_directory(target) as unfinished:
+            (unfinished / name).write_text(name)
+            assert not (target / name).exists()
+        assert [path.name for path in target.iterdir()] == [name]
+    assert [path.name for path in tmp_path.iterdir()] == ["made"]
+
+
+def test_a_directory_that_is_not_finished_is_not_there(tmp_path: Path) -> None:
+    target = tmp_path / "made"
+    with replacing_directory(target) as unfinished:
+        (unfinished / "kept").write_text("")
+
+    def interrupted() -> None:
+        with replacing_directory(target) as unfinished:
+            (unfinished / "half").write_text("")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert [path.name for path in target.iterdir()] == ["kept"]
+    assert [path.name for path in tmp_path.iterdir()] == ["made"]
+
+
+def test_a_directory_is_replaced_where_a_link_leads(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "made")
+    with replacing_directory(tmp_path / "link") as unfinished:
+        (unfinished / "file").write_text("")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "made/file").is_file()
