@@ -130,7 +130,7 @@ def why_not_on_gpu(code: str) -> str | None:
     """Why compiled code for the architecture `code` does not run on the first GPU here.
 
     It runs on GPUs of the same major version that are no older; code with features of one
-    architecture, such as ``sm_90a``, on that one alone. None: it runs, or there is no driver to ask.
+    architecture, such as ``sm_90a``, on that one alone. None: it runs, or no driver can be asked.
     """
     driver = cuda_driver.ask()
     form = re.fullmatch(r"sm_([0-9]{2,3})([a-z]?)", code)
