@@ -320,6 +320,11 @@ REFUSED: dict[str, tuple[dict[str, Any], Body, str]] = {
         lambda x: relax.Call(tvm.ir.Op.get("relax.clip"), [x, relax.prim_value(0), symbol(x)]),
         "clip .* computes with the size",
     ),
+    "rows in turn beside rows in pairs": (
+        {"x": MATRIX, "y": (("n", 2, 4), "float32")},
+        lambda x, y: R.add(R.concat([x, x], 0), R.reshape(y, (symbol(x) * 2, 4))),
+        "add .* combines rows on axis 0 of",
+    ),
     "repeated rows in turn": (
         {"x": MATRIX},
         lambda x: R.concat([x, x], 0),

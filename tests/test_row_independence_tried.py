@@ -77,6 +77,7 @@ STEPS: dict[str, Step] = {
     "matmul weights": lambda _draw, x, _: R.matmul(x, weights(x)),
     "permute": lambda draw, x, _: R.permute_dims(x, draw(st.permutations(range(x.ty.ndim)))),
     "regroup": regrouped,
+    "reshape backwards": lambda _draw, x, _: R.reshape(x, list(x.ty.shape)[::-1]),
     "expand": lambda draw, x, _: R.expand_dims(x, [draw(st.integers(0, x.ty.ndim))]),
     "softmax": lambda draw, x, _: R.nn.softmax(x, axis_of(draw, x)),
     "sum": lambda draw, x, _: R.sum(x, [axis_of(draw, x)], draw(st.booleans())),
@@ -90,6 +91,9 @@ STEPS: dict[str, Step] = {
     ),
     "slice": lambda draw, x, _: R.strided_slice(
         x, [axis_of(draw, x)], [draw(st.integers(0, 1))], [2**40], [draw(st.integers(1, 2))]
+    ),
+    "slice backwards": lambda draw, x, _: R.strided_slice(
+        x, [axis_of(draw, x)], [-1], [-(2**40)], [-1]
     ),
     "concat": lambda draw, x, other: R.concat([x, other], axis_of(draw, x)),
     "concat itself": lambda draw, x, _: R.concat([x, x], axis_of(draw, x)),
