@@ -19,6 +19,8 @@ import torch
 import tvm
 from tvm import relax
 from tvm.relax import op
+from tvm.script import ir
+from tvm.script import relax as R  # noqa: N812 - as TVMScript has it
 
 import tvm_byoc_kit as byoc
 from tvm_byoc_kit import backend as backends
@@ -358,6 +360,32 @@ def test_a_region_that_is_not_run_is_told(plant: Plant) -> None:
     with pytest.warns(UserWarning, match="has an `If`"):
         wrong = byoc.bisect(mod, "faulty_npu", inputs={**given, "condition": np.array(True)})
     assert wrong.diverging[0].composites == ("faulty_npu.exp",)
+
+
+def test_a_region_that_runs_twice_is_judged_by_the_run_that_is_wrong(plant: Plant) -> None:
+    plant("positive:tanh")
+
+    @ir.ir_module
+    class Twice:
+        @R.function
+        def helper(x: R.Tensor((4, 8), "float32")) -> R.Tensor((4, 8), "float32"):  # noqa: N805
+            with R.dataflow():
+                inner = R.tanh(x)
+                R.output(inner)
+            return inner
+
+        @R.function
+        def main(x: R.Tensor((4, 8), "float32")) -> R.Tensor((4, 8), "float32"):  # noqa: N805
+            first = Twice.helper(x)
+            turned = R.cos(first)
+            return Twice.helper(turned)
+
+    with pytest.warns(UserWarning, match="calls the function `helper`"):
+        result = byoc.bisect(Twice, "faulty_npu", inputs={"x": -np.ones((4, 8), "float32")})
+    assert len(result.regions) == 1
+    assert ops(result) == ("inner",)
+    assert result.regions[0].outputs[0].worst is not None
+    assert result.regions[0].outputs[0].worst.expected > 0
 
 
 # The whole
