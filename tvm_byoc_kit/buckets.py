@@ -15,8 +15,9 @@ __all__ = ["Buckets", "Profile", "Sizes"]
 class Buckets:
     """Static builds of a model for some sizes of a dimension, in one artifact.
 
-    A size between them is padded to the next one, and what belongs to the padding is cut off the
-    results. Along the batch, more rows than the largest bucket are split.
+    A size between them is padded to a larger one, and what belongs to the padding is cut off the
+    results. Along the batch, rows may also be split among several builds. What costs least is done,
+    as it was measured when the artifact was built, or by `Executable.measure`.
 
     Parameters
     ----------

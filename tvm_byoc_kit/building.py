@@ -174,7 +174,7 @@ def compile_sizes(
     _try_masks(special, module, manifest)
     manifest = replace(manifest, entry=variants.builds[0].entry, variants=variants)
     exe = Executable(module, manifest, merged.model)
-    if len(variants.builds) > 1 and not variants.builds[0].sizes:
+    if len(variants.builds) > 1:
         _measure(exe, backend)
     return exe, special.parts[0]
 
