@@ -95,6 +95,21 @@ def test_every_block_of_a_page_runs(page: str, shown: str, tmp_path: Path) -> No
     assert shown in done.stdout
 
 
+def test_code_and_commands_of_dynamic_sizes_run(folder: Path) -> None:
+    page = (ROOT / "docs/dynamic_sizes.md").read_text(encoding="utf-8")
+    for number, code in enumerate(re.findall(r"^```python\n(.*?)^```$", page, re.M | re.DOTALL)):
+        (folder / f"{number}.py").write_text(code, encoding="utf-8")
+    (commands,) = re.findall(r"^```bash\n(.*?)^```$", page, re.M | re.DOTALL)
+    scripts = [f"{sys.executable} {path}" for path in sorted(folder.glob("*.py"))]
+    for command in (*scripts, *commands.splitlines()):
+        done = subprocess.run(
+            ["bash", "-c", command], cwd=folder, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, f"{command}\n{done.stderr}"
+    assert (folder / "model.so").stat().st_size > 0
+    assert "batch" in done.stdout
+
+
 def test_the_code_of_int8_prints_what_the_page_says(tmp_path: Path) -> None:
     page = (ROOT / "docs/int8.md").read_text(encoding="utf-8")
     (code, shown) = re.search(

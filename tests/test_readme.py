@@ -117,6 +117,13 @@ def test_torch_example_reports_and_agrees(folder: Path) -> None:
     assert "agrees with torch" in done.stdout
 
 
+def test_example_of_open_sizes_plans_and_agrees(folder: Path) -> None:
+    code = next(block for block in blocks("python") if "Buckets" in block)
+    done = python(code, folder)
+    assert done.returncode == 0, done.stderr
+    assert re.match(r"\d+ calls?: main", done.stdout)
+
+
 def test_python_backend_agrees_and_exports(folder: Path) -> None:
     code = next(block for block in blocks("python") if "register_backend" in block)
     done = python(code, folder)
