@@ -61,27 +61,17 @@ class Merger:
         return function
 
     def _rewriter(self, names: Mapping[Any, Any]) -> Any:
-        from tvm import relax
         from tvm.relax.expr_functor import PyExprMutator, mutator
 
         shared = self._shared
 
         @mutator
         class Rewriter(PyExprMutator):  # type: ignore[misc]
-            """TVM offers no hook for constants, so they are taken where they are read."""
-
             def visit_global_var_(self, op: Any) -> Any:
                 return names.get(op, op)
 
-            def visit_call_(self, op: Any) -> Any:
-                call = self.visit_expr_post_order(op)
-                if not any(map(is_tensor_constant, call.args)):
-                    return call
-                return relax.Call(call.op, list(map(shared, call.args)), call.attrs, call.ty_args)
-
-            def visit_tuple_(self, op: Any) -> Any:
-                fields = self.visit_expr_post_order(op).fields
-                return relax.Tuple(list(map(shared, fields)))
+            def visit_generic_const_(self, op: Any) -> Any:
+                return shared(op)
 
         return Rewriter()
 
