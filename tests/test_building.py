@@ -149,7 +149,7 @@ def test_options_are_checked_before_anything_is_compiled(
         byoc.build(byoc.partition(two_outputs, backend), options=options)
 
 
-@pytest.mark.parametrize("backend", ["cutlass", "cublas", "cudnn"])
+@pytest.mark.parametrize("backend", ["cublas", "cudnn"])
 def test_a_codegen_that_is_not_here_is_named_with_its_remedy(
     two_outputs: tvm.IRModule, backend: str
 ) -> None:

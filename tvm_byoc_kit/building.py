@@ -150,9 +150,11 @@ def _compile(partitioned: Partition, target: Target, options: dict[str, Any]) ->
     take_raised()
     try:
         if region_backends(mod):
-            mod = relax.transform.RunCodegen(
+            run_codegen = relax.transform.RunCodegen(
                 target_options={partitioned.backend.name: options} if options else None
-            )(mod)
+            )
+            with target:  # which a codegen may ask for
+                mod = run_codegen(mod)
             mod = _without_unread_constants(mod)
         return _build_host(mod, target)
     except Exception as error:  # TVM raises InternalError, ValueError, TypeError …

@@ -122,6 +122,7 @@ _IN_PYTHON: Mapping[str, tuple[tuple[str, str, str], ...]] = {
         ("relax.ext.tensorrt", _TENSORRT, "compile_regions"),
         ("relax.is_tensorrt_runtime_enabled", _TENSORRT, "is_runtime_enabled"),
         ("relax.get_tensorrt_version", _TENSORRT, "get_version"),
+        ("relax.ext.cutlass", "tvm_byoc_kit.backends.cutlass.codegen", "compile_regions"),
     ),
 }
 
