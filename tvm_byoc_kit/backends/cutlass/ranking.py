@@ -66,10 +66,12 @@ GPUS = {
     80: Gpu("A100", 108, 1024, 10.2),
     86: Gpu("A10", 72, 256, 5.0),
     87: Gpu("Jetson AGX Orin", 16, 1024, 9.9),
+    88: Gpu("not published", 16, 1024, 9.9),
     89: Gpu("L40S", 142, 512, 2.5),
     90: Gpu("H100", 132, 1024, 14.3),  # of the instructions of sm_80: half of its own wgmma's
     100: Gpu("B200", 148, 1024, 29.0),
     103: Gpu("B300", 148, 1024, 29.0),
+    110: Gpu("Jetson AGX Thor", 20, 1024, 8.7),
     120: Gpu("RTX 5090", 170, 512, 4.4),
     121: Gpu("GB10", 48, 512, 2.3),
 }
