@@ -80,7 +80,7 @@ class Kernel:
         operation = parse(aliases["Operation"])
         if operation.name.endswith("ImplicitGemmConvolution"):
             (operation,) = operation.arguments
-        (entry,) = re.findall(r"cutlass_kernels::(Linear|Residual)<Operation>", source)
+        (entry,) = re.findall(r"cutlass_kernels::(Linear|Residual)<\w+::Operation>", source)
         return cls(operation, parse(aliases["Epilogue"]), entry)
 
     @property

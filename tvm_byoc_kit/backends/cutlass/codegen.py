@@ -20,9 +20,9 @@ from tvm_byoc_kit.backends.cutlass.problems import read_problem
 from tvm_byoc_kit.backends.cutlass.ranking import Choice, choose
 from tvm_byoc_kit.backends.cutlass.sources import (
     kernel_name,
-    kernel_source,
     region_source,
     regions_source,
+    unit_sources,
 )
 from tvm_byoc_kit.build_progress import showing
 from tvm_byoc_kit.cuda_toolkit import CudaToolkit, find_toolkit
@@ -84,15 +84,14 @@ def plan(
 def _compile(planned: Sequence[Planned], architectures: Sequence[str], o: CutlassOptions) -> bytes:
     toolkit, runtime = _toolkit()
     kernels = {kernel_name(choice.kernel): choice.kernel for _, _, choice in planned}
-    sources = {name: kernel_source(kernel) for name, kernel in kernels.items()}
     with showing("cutlass", wanted=o.progress) as display:
         objects = compile_kernels(
-            sources,
+            unit_sources(kernels.values()),
             toolkit,
             architectures,
             jobs=o.jobs,
             cache=KernelCache(o.cache, o.cache_bytes) if o.cache != "" else None,
-            report=lambda done, steps: display("kernels", done, steps),
+            report=lambda done, steps: display("nvcc", done, steps),
         )
     regions = [region_source(graph, problem, c.kernel, c.split_k) for graph, problem, c in planned]
     source = regions_source(regions, list(kernels.values()))

@@ -95,7 +95,7 @@ def compile_kernels(
     cache: KernelCache | None,
     report: Report,
 ) -> dict[str, bytes]:
-    """Objects of kernels, by name as `sources` are.
+    """Objects of files of kernels, by name as `sources` are.
 
     Parameters
     ----------
@@ -107,7 +107,7 @@ def compile_kernels(
         Runs of nvcc at once.
     cache : KernelCache, optional
     report : callable
-        Is told how many kernels are done, and how many there are to compile.
+        Is told how many files are done, and how many there are to compile.
 
     Raises
     ------
@@ -143,10 +143,17 @@ def _compile(name: str, source: str, toolkit: CudaToolkit, architectures: Sequen
         path = Path(work, f"{name}.cu")
         path.write_text(source, encoding="utf-8")
         made = path.with_suffix(".o")
-        code = toolkit.code_options(architectures)
+        code = _code_options(toolkit, architectures)
         includes = (f"-I{HEADERS}", f"-I{_cutlass()}")
         toolkit.run(["-c", *_FLAGS, *code, *includes, str(path), "-o", str(made)])
         return made.read_bytes()
+
+
+def _code_options(toolkit: CudaToolkit, architectures: Sequence[str]) -> list[str]:
+    """The front of the compiler runs once, for the oldest: kernels use nothing of the others."""
+    toolkit.code_options(architectures)  # raises for what nvcc does not know
+    oldest = architectures[0].removeprefix("sm_")
+    return [f"-gencode=arch=compute_{oldest},code=[{','.join(architectures)}]"]
 
 
 def link_regions(

@@ -17,13 +17,20 @@ from typing import TYPE_CHECKING
 from tvm_byoc_kit.backends.cutlass.problems import Gemm, times
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from tvm_byoc_kit.backends.cutlass.kernels import Kernel
     from tvm_byoc_kit.backends.cutlass.problems import Conv2d, Epilogue, Problem, Size
     from tvm_byoc_kit.graph import Graph
 
-__all__ = ["HEADERS", "kernel_name", "kernel_source", "region_source", "regions_source"]
+__all__ = [
+    "HEADERS",
+    "kernel_name",
+    "kernel_source",
+    "region_source",
+    "regions_source",
+    "unit_sources",
+]
 
 #: Folder of the headers that the sources include.
 HEADERS = Path(__file__).parent / "device"
@@ -36,13 +43,14 @@ _ELEMENTS = {
 _LAYOUTS = {False: "cutlass::layout::RowMajor", True: "cutlass::layout::ColumnMajor"}
 _NAMESPACE = "byoc::cutlass_kernels"
 _PROBLEMS = {"gemm": "Gemm", "conv2d": "Conv2d"}
+_KERNELS_OF_A_FILE = 16
 _THREAD = "cutlass::epilogue::thread::"
-# By activation: what a kernel without a residual does to sums and source, and where it is from.
+# By activation: what a kernel without a residual does to sums and source.
 _LINEAR = {
-    "": (f"{_THREAD}LinearCombination", "linear_combination"),
-    "relu": (f"{_THREAD}LinearCombinationRelu", "linear_combination_relu"),
-    "gelu": (f"{_THREAD}LinearCombinationGELU", "linear_combination_gelu"),
-    "silu": (f"{_THREAD}LinearCombinationSilu", "linear_combination_silu"),
+    "": f"{_THREAD}LinearCombination",
+    "relu": f"{_THREAD}LinearCombinationRelu",
+    "gelu": f"{_THREAD}LinearCombinationGELU",
+    "silu": f"{_THREAD}LinearCombinationSilu",
 }
 # With a residual: functions, and what combines.
 _FUNCTIONS = {
@@ -66,46 +74,43 @@ def _short_name(kernel: Kernel) -> str:
 
 
 def kernel_source(kernel: Kernel) -> str:
-    """What nvcc compiles: one function, called `kernel_name`."""
-    run = "Residual" if kernel.binary else "Linear"
-    return f"""{_body(kernel)}
-extern "C" const char* {kernel_name(kernel)}(
+    """One function for nvcc, called `kernel_name`."""
+    name, run = kernel_name(kernel), "Residual" if kernel.binary else "Linear"
+    return f"""
+namespace of_{name} {{
+{_body(kernel)}
+}}
+extern "C" const char* {name}(
     const {_NAMESPACE}::{_PROBLEMS[kernel.kind]}& problem, void* stream) {{
-  return {_NAMESPACE}::{run}<Operation>(problem, stream);
+  return {_NAMESPACE}::{run}<of_{name}::Operation>(problem, stream);
 }}
 """
 
 
+def unit_sources(kernels: Collection[Kernel]) -> dict[str, str]:
+    """What nvcc compiles, by name: files of several kernels each.
+
+    CUTLASS's headers take most of the time, so that a file of all kernels of a kind takes little
+    longer than one of a single kernel.
+    """
+    sources: dict[str, str] = {}
+    for kind in _PROBLEMS:
+        texts = sorted({kernel_source(kernel) for kernel in kernels if kernel.kind == kind})
+        for number, first in enumerate(range(0, len(texts), _KERNELS_OF_A_FILE)):
+            some = texts[first : first + _KERNELS_OF_A_FILE]
+            sources[f"{kind}_{number}"] = f'#include "{kind}.h"\n' + "".join(some)
+    return sources
+
+
 def _body(kernel: Kernel) -> str:
-    includes = "\n".join(f"#include <{header}>" for header in _includes(kernel))
     make = _gemm if kernel.kind == "gemm" else _conv2d
-    return f"""{includes}
-
-#include "{kernel.kind}.h"
-
-using Epilogue = {_epilogue(kernel)};
-
-{make(kernel)}"""
-
-
-def _includes(kernel: Kernel) -> list[str]:
-    if not kernel.binary:
-        return [f"cutlass/epilogue/thread/{_LINEAR[kernel.activation][1]}.h"]
-    broadcast = {
-        "gemm": "cutlass/gemm/device/gemm_universal_with_broadcast.h",
-        "conv2d": "cutlass/conv/kernel/default_conv2d_fprop_with_broadcast.h",
-    }
-    return [
-        broadcast[kernel.kind],
-        "cutlass/epilogue/thread/activation.h",
-        "cutlass/epilogue/thread/linear_combination_residual_block.h",
-    ]
+    return f"using Epilogue = {_epilogue(kernel)};\n\n{make(kernel)}"
 
 
 def _epilogue(kernel: Kernel) -> str:
     result, width = _ELEMENTS[kernel.result][0], kernel.alignments[2]
     if not kernel.binary:
-        return _template(_LINEAR[kernel.activation][0], result, str(width), "float", "float")
+        return _template(_LINEAR[kernel.activation], result, str(width), "float", "float")
     return _template(
         f"{_THREAD}LinearCombinationResidualBlock",
         *(result, "float", "float", result, str(width)),
@@ -123,7 +128,7 @@ def _gemm(kernel: Kernel) -> str:
         *map(str, (kernel.tile.stages, *kernel.alignments[:2])),
         kernel.tile.operator,
     )
-    return f"using Operation = {operation};\n"
+    return f"using Operation = {operation};"
 
 
 def _conv2d(kernel: Kernel) -> str:
@@ -139,7 +144,7 @@ def _conv2d(kernel: Kernel) -> str:
         *map(str, kernel.alignments[:2]),
     )
     device = "cutlass::conv::device::ImplicitGemmConvolution"
-    return f"using Operation = {device}<\n    typename {conv}::Kernel>;\n"
+    return f"using Operation = {device}<\n    typename {conv}::Kernel>;"
 
 
 def _operands(kernel: Kernel, a: str, b: str, d: str) -> tuple[str, ...]:

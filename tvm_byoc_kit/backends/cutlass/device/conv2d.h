@@ -6,8 +6,9 @@
 #define BYOC_CUTLASS_CONV2D_H_
 
 #include <cutlass/conv/kernel/default_conv2d_fprop.h>
+#include <cutlass/conv/kernel/default_conv2d_fprop_with_broadcast.h>
 
-// After it, for it takes the sizes of a convolution for known.
+// After them, for it takes the sizes of a convolution for known.
 #include <cutlass/conv/device/implicit_gemm_convolution.h>
 
 #include "launch.h"

@@ -6,6 +6,7 @@
 #define BYOC_CUTLASS_GEMM_H_
 
 #include <cutlass/gemm/device/gemm_universal.h>
+#include <cutlass/gemm/device/gemm_universal_with_broadcast.h>
 
 #include "launch.h"
 

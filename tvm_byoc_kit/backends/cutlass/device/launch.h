@@ -1,11 +1,18 @@
 /*!
  * \file launch.h
- * \brief Runs an operation of CUTLASS on a stream, with the workspace that it asks for.
+ * \brief Runs an operation of CUTLASS on a stream, with the workspace that it asks for; and what
+ * operations may do at the end.
  */
 #ifndef BYOC_CUTLASS_LAUNCH_H_
 #define BYOC_CUTLASS_LAUNCH_H_
 
 #include <cutlass/cutlass.h>
+#include <cutlass/epilogue/thread/activation.h>
+#include <cutlass/epilogue/thread/linear_combination.h>
+#include <cutlass/epilogue/thread/linear_combination_gelu.h>
+#include <cutlass/epilogue/thread/linear_combination_relu.h>
+#include <cutlass/epilogue/thread/linear_combination_residual_block.h>
+#include <cutlass/epilogue/thread/linear_combination_silu.h>
 
 #include "problem.h"
 
