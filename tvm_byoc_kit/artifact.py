@@ -75,6 +75,9 @@ class Manifest:
         Of the kit, TVM and tvm-ffi, at build time.
     machine : str
         Processor, as ``uname -m`` names it.
+    device_code : dict
+        Of code for NVIDIA's GPUs: the architectures of machine code and PTX, whether there is CUDA
+        source, and notes of the build. Empty without a target of CUDA.
     library : dict
         Size in bytes and SHA-256 of the library before the manifest.
     format : int
@@ -91,6 +94,7 @@ class Manifest:
     package: str = ""
     versions: dict[str, str] = field(default_factory=dict)
     machine: str = field(default_factory=platform.machine)
+    device_code: dict[str, Any] = field(default_factory=dict)
     library: dict[str, Any] = field(default_factory=dict)
     format: int = FORMAT
 
@@ -231,6 +235,7 @@ def open_library(path: str | os.PathLike[str], manifest: Manifest) -> Any:
     _check_file(path, manifest)
     _check_versions(path, manifest)
     _check_loaders(manifest)
+    _check_gpu(manifest)
     import tvm  # noqa: F401 - registers the loaders of its modules
     import tvm_ffi
 
@@ -312,6 +317,13 @@ def _check_loaders(manifest: Manifest) -> None:
                 f"install the package that provides backend '{manifest.backend}', or load its "
                 "plugin first",
             )
+
+
+def _check_gpu(manifest: Manifest) -> None:
+    """TVM loads its CUDA runtime, which loads the kernels, only beside a driver."""
+    status = probe("device:cuda") if manifest.device_code else None
+    if status is not None and not status:
+        raise BackendUnavailable(manifest.backend, "device", status.detail, status.remedy)
 
 
 def _check_payload_runtime(manifest: Manifest, unknown: str) -> None:

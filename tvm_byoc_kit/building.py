@@ -6,7 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from tvm_byoc_kit.artifact import Manifest, versions
 from tvm_byoc_kit.backend import get_backend
-from tvm_byoc_kit.errors import ModelError, OptionError, reason
+from tvm_byoc_kit.cuda_targets import find_cuda_target, known_names
+from tvm_byoc_kit.cuda_toolkit import base_of
+from tvm_byoc_kit.device_build import build_for_gpu
+from tvm_byoc_kit.device_library import DeviceLibrary
+from tvm_byoc_kit.errors import ByocError, ModelError, OptionError, reason
 from tvm_byoc_kit.model import as_model
 from tvm_byoc_kit.partitioning import Partition, partition
 from tvm_byoc_kit.python_codegen import take_raised
@@ -15,12 +19,13 @@ from tvm_byoc_kit.runtime import Executable
 from tvm_byoc_kit.wide_functions import legalize_unfused_joins
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from tvm import IRModule
     from tvm.target import Target
 
     from tvm_byoc_kit.backend import Backend
+    from tvm_byoc_kit.cuda_targets import CudaTarget
     from tvm_byoc_kit.policy import PartitionPolicy
 
 __all__ = ["build", "compile"]
@@ -28,7 +33,7 @@ __all__ = ["build", "compile"]
 
 def build(
     partition: Partition | Any,
-    target: str | Target | None = None,
+    target: str | Target | Sequence[str] | None = None,
     options: Any = None,
 ) -> Executable:
     """Compile a partitioned model.
@@ -37,8 +42,9 @@ def build(
     ----------
     partition : Partition, tvm.IRModule, or anything that `load_model` takes alone
         A plain IRModule may hold regions already; their backend is read off the module.
-    target : str or tvm.target.Target, optional
-        Of the host part; None: the backend's own default.
+    target : str, tvm.target.Target or sequence of str, optional
+        Of the host part; None: the backend's own default. For GPUs by their names, or by several:
+        ``"a100"``, ``["a100", "h100"]`` (see `cuda_targets.find_cuda_target`).
     options : mapping or the backend's options dataclass, optional
         Given to the backend's codegen.
 
@@ -47,7 +53,8 @@ def build(
     BackendUnavailable
         When the codegen, or the compiler for `target`, is not on this machine.
     OptionError
-        For options that the backend does not have, or a `target` whose memory it cannot read.
+        For options that the backend does not have, a GPU that is not known, or a `target` whose
+        memory the backend cannot read.
     ModelError
         When TVM cannot compile the model.
     """
@@ -59,23 +66,25 @@ def build(
             f"the module has regions of {', '.join(sorted(others))} already and cannot be built "
             f"for '{backend.name}'; start from the module before it was partitioned"
         )
-    codegen_options = backend.make_options(options)
+    cuda = find_cuda_target(target or backend.target)
+    codegen_options = _with_architectures(backend, backend.make_options(options), cuda)
     backend.require("codegen")
     if backend.complete is not None and region_backends(parts.mod):
         codegen_options = backend.complete(codegen_options, parts.model)
-    target = _as_target(target or backend.target)
-    _check_memory(parts, target)
-    module = _compile(parts, target, codegen_options)
+    host = cuda.target if cuda else _as_target(target or backend.target)
+    _check_memory(parts, host)
+    module = _compile(parts, host, codegen_options, cuda)
     manifest = Manifest(
         inputs=parts.model.inputs,
         outputs=parts.model.outputs,
         entry=parts.model.entry,
         backend=backend.name,
-        target=str(target),
+        target=str(host),
         options=codegen_options,
         loaders=backend.loaders if region_backends(parts.mod) else (),
         package=backend.package,
         versions=versions(),
+        device_code=module.to_dict() if isinstance(module, DeviceLibrary) else {},
     )
     return Executable(module, manifest, parts.model)
 
@@ -85,7 +94,7 @@ def compile(  # noqa: A001 - the verb that torch and tvm use too
     backend: str | Backend,
     *,
     policy: PartitionPolicy | Mapping[str, Any] | None = None,
-    target: str | Target | None = None,
+    target: str | Target | Sequence[str] | None = None,
     options: Any = None,
     bind_constants: bool | None = None,
     annotate_codegen: bool | None = None,
@@ -134,19 +143,35 @@ def _check_memory(parts: Partition, target: Target) -> None:
         )
 
 
-def _as_target(target: str | Target) -> Target:
+def _with_architectures(
+    backend: Backend, options: dict[str, Any], cuda: CudaTarget | None
+) -> dict[str, Any]:
+    """The options of a backend that compiles for GPUs itself, with what it is to compile for."""
+    takes_them = "architectures" in getattr(backend.options, "__dataclass_fields__", ())
+    if cuda is None or not takes_them or options.get("architectures"):
+        return options
+    bases = dict.fromkeys(map(base_of, cuda.architectures))
+    return backend.make_options({**options, "architectures": tuple(bases)})
+
+
+def _as_target(target: Any) -> Target:
     from tvm.target import Target
 
     try:
         return Target(target)
     except Exception as error:  # the parser raises many types
-        raise ModelError(f"unknown target {target!r}: {reason(error)}") from error
+        raise ModelError(
+            f"unknown target {target!r}: {reason(error)}; GPUs have these names: {known_names()}"
+        ) from error
 
 
-def _compile(partitioned: Partition, target: Target, options: dict[str, Any]) -> Any:
+def _compile(
+    partitioned: Partition, target: Target, options: dict[str, Any], cuda: CudaTarget | None
+) -> Any:
     from tvm import relax
 
     mod = partitioned.mod
+    where = partitioned.model.origin or "the module"
     take_raised()
     try:
         if region_backends(mod):
@@ -156,12 +181,13 @@ def _compile(partitioned: Partition, target: Target, options: dict[str, Any]) ->
             with target:  # which a codegen may ask for
                 mod = run_codegen(mod)
             mod = _without_unread_constants(mod)
-        return _build_host(mod, target)
+        return build_for_gpu(mod, cuda, where) if cuda else _build_host(mod, target)
+    except ByocError:
+        raise
     except Exception as error:  # TVM raises InternalError, ValueError, TypeError …
         raised = take_raised()
         if raised is not None and not isinstance(raised, ModelError):
             raise raised from None
-        where = partitioned.model.origin or "the module"
         raise ModelError(
             f"TVM cannot build {where} for backend '{partitioned.backend.name}', target "
             f"'{target.kind.name}': {reason(error)}"

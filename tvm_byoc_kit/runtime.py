@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from tvm_byoc_kit.artifact import Manifest, open_library, read_manifest, write_artifact
 from tvm_byoc_kit.availability import probe
+from tvm_byoc_kit.cuda_targets import runs_on
+from tvm_byoc_kit.device_library import DeviceLibrary
 from tvm_byoc_kit.errors import (
     ArtifactError,
     BackendUnavailable,
@@ -70,6 +72,11 @@ class Executable:
         return getattr(self._built, "mod", self._built)
 
     @property
+    def _runnable(self) -> Any:
+        """What a virtual machine is made from: an executable is compiled, a library is loaded."""
+        return self.module if isinstance(self._built, DeviceLibrary) else self._built
+
+    @property
     def inputs(self) -> tuple[TensorSpec, ...]:
         """Names, shapes and dtypes of the inputs, in calling order."""
         return self.manifest.inputs
@@ -104,7 +111,7 @@ class Executable:
         self._check_device()
         device = _device(self.manifest.target)
         try:
-            vm = VirtualMachine(self._built, device)
+            vm = VirtualMachine(self._runnable, device)
         except Exception as error:  # whatever TVM and the regions' runtimes raise
             raise ModelError(f"TVM cannot start the model: {reason(error)}") from error
         staging = None
@@ -166,7 +173,7 @@ class Executable:
         ArtifactError
             When it cannot be written or linked, or was itself loaded from an artifact.
         """
-        if self._built is self.module:
+        if not isinstance(self._built, DeviceLibrary) and self._built is self.module:
             raise ArtifactError(
                 "an Executable that was loaded from an artifact cannot be linked again; copy the "
                 "artifact's file"
@@ -196,6 +203,8 @@ class Executable:
                 raise BackendUnavailable(
                     self.manifest.backend, "device", status.detail, status.remedy
                 )
+        if self._on_gpu:
+            _check_architecture(self.manifest)
 
     def __repr__(self) -> str:
         ins, outs = ", ".join(map(str, self.inputs)), ", ".join(map(str, self.outputs))
@@ -253,6 +262,22 @@ def checked_inputs(specs: Sequence[TensorSpec], inputs: Mapping[str, Any]) -> li
 
 def _is_cuda(target: str) -> bool:
     return "cuda" in target.split('"kind"', 1)[-1].split(",", maxsplit=1)[0]
+
+
+def _check_architecture(manifest: Manifest) -> None:
+    """That the machine code is for this GPU, which the driver would refuse at the first kernel."""
+    import tvm
+
+    held = manifest.device_code.get("machine_code", ())
+    device = tvm.cuda(0)
+    if held and not runs_on(held, device.compute_version):
+        raise BackendUnavailable(
+            manifest.backend,
+            "device",
+            f"the code is for {', '.join(held)}, and this GPU ({device.device_name}) is of compute "
+            f"capability {device.compute_version}",
+            f"build with target='sm_{device.compute_version.replace('.', '')}'",
+        )
 
 
 def _devices(manifest: Manifest) -> tuple[str, ...]:

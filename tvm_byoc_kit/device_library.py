@@ -1,0 +1,69 @@
+"""A library with code for GPUs, which another process has linked."""
+
+from __future__ import annotations
+
+import functools
+import shutil
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from tvm_byoc_kit.device_code import DeviceCode, device_code
+from tvm_byoc_kit.errors import ArtifactError, reason
+
+__all__ = ["DeviceLibrary"]
+
+
+class DeviceLibrary:
+    """A library that a build for GPUs has linked, in a file that is there as long as this object.
+
+    Parameters
+    ----------
+    folder : tempfile.TemporaryDirectory
+        With the file ``model.so``.
+    notes : sequence of str
+        What is to be said of the build.
+    """
+
+    def __init__(self, folder: tempfile.TemporaryDirectory[str], notes: Sequence[str] = ()) -> None:
+        self._folder = folder
+        self.notes = tuple(notes)
+
+    @property
+    def path(self) -> Path:
+        """The file."""
+        return Path(self._folder.name, "model.so")
+
+    @functools.cached_property
+    def code(self) -> DeviceCode:
+        """The code for GPUs in it."""
+        return device_code(self.path)
+
+    @functools.cached_property
+    def mod(self) -> Any:
+        """The library as a ``tvm.runtime.Module``.
+
+        Raises
+        ------
+        ArtifactError
+            Where TVM has no CUDA runtime to load it with.
+        """
+        import tvm_ffi
+
+        try:
+            return tvm_ffi.load_module(str(self.path))
+        except Exception as error:  # the loader raises what the modules inside raise
+            raise ArtifactError(
+                f"code for a GPU cannot be loaded here: {reason(error)}; export it, and load the "
+                "artifact on a machine with a GPU"
+            ) from error
+
+    def export_library(self, path: str) -> None:
+        """Write it to `path`, as TVM's modules do."""
+        shutil.copyfile(self.path, path)
+
+    def to_dict(self) -> dict[str, Any]:
+        """What the manifest says of it."""
+        return {**asdict(self.code), "notes": list(self.notes)}
