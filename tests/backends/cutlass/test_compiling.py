@@ -9,7 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import tvm
 from tvm.relax import op
 
 import tvm_byoc_kit as byoc
@@ -17,9 +19,11 @@ from tvm_byoc_kit.backends.cutlass import codegen, compiling
 from tvm_byoc_kit.backends.cutlass.compiling import KernelCache, compile_kernels, make_key
 from tvm_byoc_kit.backends.cutlass.options import CutlassOptions
 from tvm_byoc_kit.cuda_toolkit import CudaToolkit
+from tvm_byoc_kit.device_code import device_code
 from tvm_byoc_kit.errors import BackendUnavailable, ModelError, OptionError
 
 from ..predicate_tools import module  # noqa: TID252 - what other backends are tested with
+from .library import build_library
 
 
 class Recorder(CudaToolkit):
@@ -260,3 +264,40 @@ def test_without_the_runtime_library_it_is_said_what_adds_it(
     monkeypatch.setattr(codegen, "find_toolkit", lambda: toolkit)
     with pytest.raises(BackendUnavailable, match=r"libcudart_static\.a of CUDA 13\.0"):
         run_codegen(layer(), architectures="sm_80")
+
+
+@pytest.mark.slow
+def test_a_region_is_compiled_linked_and_loaded_without_a_gpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    status = byoc.get_backend("cutlass").check("codegen")
+    if not status:
+        pytest.skip(status.detail)
+    path = tmp_path / "layer.so"
+    options = {"architectures": ("sm_80", "sm_90"), "cache": str(tmp_path / "kernels")}
+    loaded = build_library(path, {"layer": layer()}, **options)
+    assert device_code(path).machine_code == ("sm_80", "sm_90")
+    assert not device_code(path).ptx
+    assert exported(path) == {"__tvm_ffi_layer"}
+    assert not [name for name in needed(path) if "cuda" in name]
+    tensors = [np.zeros(dims, "float16") for dims in ((4, 64), (64, 32), (32,), (4, 32))]
+    with pytest.raises(ValueError, match=r"byoc_gemm_f16_.* runs on an NVIDIA GPU"):
+        loaded["layer"](*map(tvm.runtime.tensor, tensors))
+    monkeypatch.setattr(compiling, "_compile", None)  # what is cached is not compiled
+    build_library(tmp_path / "again.so", {"other": layer()}, **options)
+    assert exported(tmp_path / "again.so") == {"__tvm_ffi_other"}
+
+
+def exported(path: Path) -> set[str]:
+    """What a library defines for others."""
+    return {line.split()[-1] for line in _nm(path, "--defined-only")}
+
+
+def needed(path: Path) -> set[str]:
+    """What a library takes from others."""
+    return {line.split()[-1] for line in _nm(path, "--undefined-only")}
+
+
+def _nm(path: Path, which: str) -> list[str]:
+    command = ["nm", "-D", which, str(path)]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()

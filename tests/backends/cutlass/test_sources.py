@@ -18,7 +18,7 @@ from tvm.relax import op
 import tvm_byoc_kit as byoc
 from tvm_byoc_kit.backends.cutlass.codegen import plan
 from tvm_byoc_kit.backends.cutlass.sources import kernel_source, region_source
-from tvm_byoc_kit.graph import read_graph
+from tvm_byoc_kit.graph import Graph, read_graph
 
 from ..predicate_tools import module  # noqa: TID252 - what other backends are tested with
 from . import emulator
@@ -210,16 +210,27 @@ CASES = {
 }
 
 
-def sources(case: Case) -> tuple[str, str, list[str]]:
-    """Of the one region that a case is: its function, its kernel, and the names of its inputs."""
-    mod = module([(shape, case.dtype) for shape in case.shapes], case.relaxed)
+def case_module(case: Case) -> tvm.IRModule:
+    return module([(shape, case.dtype) for shape in case.shapes], case.relaxed)
+
+
+def region_graph(mod: tvm.IRModule) -> Graph:
+    """The one region that a module is."""
     parts = byoc.partition(mod, "cutlass")
     (region,) = parts.coverage.regions
     assert parts.coverage.offloaded == parts.coverage.total
-    graph = read_graph(parts.mod[region.name])
-    ((_, problem, choice),) = plan([graph], case.architectures)
+    return read_graph(parts.mod[region.name])
+
+
+def texts(graph: Graph, architectures: Sequence[str] = ("sm_80",)) -> tuple[str, str]:
+    """Of a region: its function and its kernel."""
+    ((_, problem, choice),) = plan([graph], architectures)
     function = region_source(graph, problem, choice.kernel, choice.split_k)
-    return function, kernel_source(choice.kernel), [value.name for value in graph.inputs]
+    return function, kernel_source(choice.kernel)
+
+
+def sources(case: Case) -> tuple[str, str]:
+    return texts(region_graph(case_module(case)), case.architectures)
 
 
 def inputs(case: Case) -> dict[str, np.ndarray]:
@@ -233,16 +244,28 @@ def inputs(case: Case) -> dict[str, np.ndarray]:
     return found
 
 
-def error(case: Case, function: str, kernel: str, names: Sequence[str]) -> float:
-    """The largest difference to PyTorch, over what the dtype of the result may differ by."""
+def region_inputs(case: Case) -> list[np.ndarray]:
+    """In the order of the region's arguments, which is that of the ops."""
     given = inputs(case)
-    computed = emulator.run(function, kernel, [given[name] for name in names])
-    expected = case.expected(*(torch.tensor(x.astype(np.float32)) for x in given.values()))
+    return [given[value.name] for value in region_graph(case_module(case)).inputs]
+
+
+def expected(case: Case) -> np.ndarray:
+    given = (torch.tensor(x.astype(np.float32)) for x in inputs(case).values())
+    return case.expected(*given).numpy()
+
+
+def difference(case: Case, computed: np.ndarray) -> float:
+    """The largest difference to PyTorch, over what the dtype of the result may differ by."""
     result = case.result or case.dtype
     assert computed.dtype == (ml_dtypes.bfloat16 if result == "bfloat16" else result)
-    wanted = expected.numpy()
-    difference = np.abs(computed.astype(np.float32).reshape(wanted.shape) - wanted)
-    return float(np.max(difference / (TOLERANCE[result] * (1 + np.abs(wanted)))))
+    wanted = expected(case)
+    distance = np.abs(computed.astype(np.float32).reshape(wanted.shape) - wanted)
+    return float(np.max(distance / (TOLERANCE[result] * (1 + np.abs(wanted)))))
+
+
+def error(case: Case, function: str, kernel: str) -> float:
+    return difference(case, emulator.run(function, kernel, region_inputs(case)))
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -276,11 +299,11 @@ MUTATIONS = {
 @pytest.mark.parametrize("name", MUTATIONS)
 def test_the_oracle_sees_faults(name: str) -> None:
     case, pattern, replacement = MUTATIONS[name]
-    function, kernel, names = sources(CASES[case])
+    function, kernel = sources(CASES[case])
     broken = [re.sub(pattern, replacement, text) for text in (function, kernel)]
     assert broken != [function, kernel]
     try:
-        found = error(CASES[case], *broken, names)
+        found = error(CASES[case], *broken)
     except (AssertionError, ValueError):
         return
     assert found > 1
@@ -294,8 +317,7 @@ def test_kernels_know_no_sizes() -> None:
 
 def test_a_kernel_is_called_after_all_that_it_is_made_of() -> None:
     names = {re.search(r"byoc_\w+", sources(case)[1]).group() for case in CASES.values()}  # type: ignore[union-attr]
-    texts = {sources(case)[1] for case in CASES.values()}
-    assert len(names) == len(texts) > 10
+    assert len(names) == len({sources(case)[1] for case in CASES.values()}) > 10
 
 
 def test_sources_are_the_same_whenever_they_are_made() -> None:
@@ -321,12 +343,8 @@ def test_a_shape_parameter_gives_a_size() -> None:
         with builder.dataflow():
             out = builder.emit_output(op.matmul(x, w))
         builder.emit_func_output(out)
-    parts = byoc.partition(builder.finalize(), "cutlass")
-    (region,) = parts.coverage.regions
-    graph = read_graph(parts.mod[region.name])
-    ((_, problem, choice),) = plan([graph], ("sm_80",))
-    text = region_source(graph, problem, choice.kernel, choice.split_k)
+    graph = region_graph(builder.finalize())
     (shape,) = [value for value in graph.inputs if value.dims is not None]
     values = {"x": np.ones((6, 8), "float16"), "w": np.ones((8, 16), "float16"), shape.name: (3,)}
     given = [values[value.name] for value in graph.inputs]
-    assert emulator.run(text, kernel_source(choice.kernel), given).tolist() == [8] * 6 * 16
+    assert emulator.run(*texts(graph), given).tolist() == [8] * 6 * 16
