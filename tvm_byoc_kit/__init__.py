@@ -31,7 +31,9 @@ if TYPE_CHECKING:
         OptionError,
         PluginError,
     )
+    from tvm_byoc_kit.fat_binary import DeviceCode, device_code
     from tvm_byoc_kit.graph import Graph, read_graph
+    from tvm_byoc_kit.mixed_precision import half_precision
     from tvm_byoc_kit.model import ImportedModel, load_model
     from tvm_byoc_kit.partitioning import Partition, partition
     from tvm_byoc_kit.pattern_table import Pattern
@@ -66,7 +68,9 @@ _HOMES = {
         "OptionError",
         "PluginError",
     ),
+    "fat_binary": ("DeviceCode", "device_code"),
     "graph": ("Graph", "read_graph"),
+    "mixed_precision": ("half_precision",),
     "model": ("ImportedModel", "load_model"),
     "partitioning": ("Partition", "partition"),
     "policy": ("PartitionPolicy",),
@@ -94,6 +98,7 @@ __all__ = [
     "Coverage",
     "CoverageDiff",
     "CoveredOp",
+    "DeviceCode",
     "DryRun",
     "ExampleNPUOptions",
     "Executable",
@@ -121,9 +126,11 @@ __all__ = [
     "build",
     "calibrate",
     "compile",
+    "device_code",
     "diff",
     "dry_run",
     "get_backend",
+    "half_precision",
     "list_backends",
     "load",
     "load_model",

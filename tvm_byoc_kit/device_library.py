@@ -10,8 +10,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from tvm_byoc_kit.device_code import DeviceCode, device_code
 from tvm_byoc_kit.errors import ArtifactError, reason
+from tvm_byoc_kit.fat_binary import DeviceCode, device_code
 
 __all__ = ["DeviceLibrary"]
 

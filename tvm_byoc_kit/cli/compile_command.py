@@ -38,9 +38,14 @@ def compile(  # noqa: A001 - the command's name
     ],
     backend: BackendName = "example_npu",
     shape: Shapes = None,
-    target: Annotated[str | None, typer.Option(help="TVM target of the host part.")] = None,
+    target: Annotated[
+        str | None,
+        typer.Option(
+            help="Target of the host part: one of TVM's, or GPUs by name, `a100` or `a100,h100`."
+        ),
+    ] = None,
     option: Options = None,
-    fp16: Annotated[bool, typer.Option("--fp16", help="TensorRT: compute in 16 bits.")] = False,
+    fp16: Annotated[bool, typer.Option("--fp16", help="Compute in 16 bits.")] = False,
     profile: Profiles = None,
     sm: ComputeCapabilities = None,
     policy: Policy = None,
@@ -57,10 +62,13 @@ def compile(  # noqa: A001 - the command's name
         rules = parse_policy(policy)
         options = joined(parse_options(option), tensorrt_options(backend, fp16, profile, sm))
         shapes = open_shapes(options.get("profiles")) | parse_shapes(shape)
-        parts = byoc.partition(byoc.load_model(model, shapes=shapes), backend, policy=rules)
+        imported = byoc.load_model(model, shapes=shapes)
+        if fp16 and backend != "tensorrt":
+            imported = byoc.half_precision(imported, backend)
+        parts = byoc.partition(imported, backend, policy=rules)
         exe = byoc.build(parts, target, options or None)
         exe.export(output)
-    coverage = parts.coverage
+    coverage, code = parts.coverage, byoc.device_code(output)
     facts = {
         "model": str(model),
         "artifact": str(output),
@@ -72,6 +80,7 @@ def compile(  # noqa: A001 - the command's name
 
     def show() -> None:
         console.print(str(coverage), markup=False)
-        console.print(f"wrote {output} ({facts['bytes']} bytes)", markup=False)
+        holding = f", {code}" if code else ""
+        console.print(f"wrote {output} ({facts['bytes']} bytes{holding})", markup=False)
 
     show_facts(console, as_json, facts, show)
