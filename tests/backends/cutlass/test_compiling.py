@@ -19,8 +19,8 @@ from tvm_byoc_kit.backends.cutlass import codegen, compiling
 from tvm_byoc_kit.backends.cutlass.compiling import KernelCache, compile_kernels, make_key
 from tvm_byoc_kit.backends.cutlass.options import CutlassOptions
 from tvm_byoc_kit.cuda_toolkit import CudaToolkit
-from tvm_byoc_kit.device_code import device_code
 from tvm_byoc_kit.errors import BackendUnavailable, ModelError, OptionError
+from tvm_byoc_kit.fat_binary import device_code
 
 from ..predicate_tools import module  # noqa: TID252 - what other backends are tested with
 from .library import build_library

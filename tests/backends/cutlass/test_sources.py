@@ -224,7 +224,7 @@ def region_graph(mod: tvm.IRModule) -> Graph:
 
 def texts(graph: Graph, architectures: Sequence[str] = ("sm_80",)) -> tuple[str, str]:
     """Of a region: its function and its kernel."""
-    ((_, problem, choice),) = plan([graph], architectures)
+    (((_, problem, choice),),) = plan([graph], architectures)
     function = region_source(graph, problem, choice.kernel, choice.split_k)
     return function, kernel_source(choice.kernel)
 

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from tvm_byoc_kit.backend import get_backend
 from tvm_byoc_kit.backends.cutlass.compiling import KernelCache, compile_kernels, link_regions
+from tvm_byoc_kit.backends.cutlass.measuring import fastest
 from tvm_byoc_kit.backends.cutlass.options import CutlassOptions
 from tvm_byoc_kit.backends.cutlass.problems import read_problem
-from tvm_byoc_kit.backends.cutlass.ranking import Choice, choose
+from tvm_byoc_kit.backends.cutlass.ranking import Choice, rank
 from tvm_byoc_kit.backends.cutlass.sources import (
     kernel_name,
     region_source,
@@ -55,18 +56,23 @@ def compile_regions(
     with remembering():
         chosen = CutlassOptions(**get_backend("cutlass").make_options(plain(options or {})))
         architectures = chosen.architectures or _target_architecture()
-        planned = plan(
-            [read_graph(function, constant_names) for function in functions],
-            architectures,
-            chosen.float32,
-        )
-        return [_static_library(_compile(planned, architectures, chosen), planned)]
+        graphs = [read_graph(function, constant_names) for function in functions]
+        candidates = plan(graphs, architectures, chosen.float32, max(1, chosen.measure))
+
+        def compile_all(planned: Sequence[Planned]) -> bytes:
+            return _compile(planned, architectures, chosen)
+
+        if chosen.measure:
+            planned = fastest(candidates, compile_all)
+        else:
+            planned = [some[0] for some in candidates]
+        return [_static_library(compile_all(planned), planned)]
 
 
 def plan(
-    graphs: Sequence[Graph], architectures: Sequence[str], float32: str = "tf32"
-) -> list[Planned]:
-    """What each region computes, and which kernel with.
+    graphs: Sequence[Graph], architectures: Sequence[str], float32: str = "tf32", most: int = 1
+) -> list[list[Planned]]:
+    """What each region computes, and with which kernels it may: the `most` best-ranked ones.
 
     Raises
     ------
@@ -76,7 +82,7 @@ def plan(
     numbers = tuple(int(arch.removeprefix("sm_")) for arch in architectures)
     problems = [read_problem(graph) for graph in graphs]
     return [
-        (graph, problem, choose(problem, numbers, float32))
+        [(graph, problem, choice) for choice in rank(problem, numbers, float32)[:most]]
         for graph, problem in zip(graphs, problems, strict=True)
     ]
 

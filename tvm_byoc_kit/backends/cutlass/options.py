@@ -13,6 +13,7 @@ from tvm_byoc_kit.errors import OptionError
 __all__ = ["CutlassOptions"]
 
 _FLOAT32 = ("tf32", "3xtf32")
+_NUMBERS = {"measure": 0, "jobs": 1, "cache_bytes": 0}  # the least of each
 
 
 @dataclass(frozen=True)
@@ -27,8 +28,11 @@ class CutlassOptions:
     float32 : {"tf32", "3xtf32"}
         What products of float32 are computed in. Tensor cores keep 10 bits of the fraction
         (TF32); ``"3xtf32"`` makes three products of each, which come to nearly float32.
+    measure : int
+        How many of the best-ranked kernels are run on the GPU of this machine, of which the
+        fastest is taken. 0: none, the ranking decides, which needs no GPU.
     jobs : int
-        Kernels that are compiled at once.
+        Files of kernels that are compiled at once.
     cache : str, optional
         Folder of compiled kernels, which any number of processes may use at once; empty: none.
         None: ``$TVM_BYOC_KERNEL_CACHE``, or ``tvm_byoc_kit/kernels`` in the user's cache.
@@ -40,6 +44,7 @@ class CutlassOptions:
 
     architectures: Any = ()
     float32: str = "tf32"
+    measure: int = 0
     jobs: int = 2
     cache: str | None = None
     cache_bytes: int = 1 << 30
@@ -49,13 +54,13 @@ class CutlassOptions:
         object.__setattr__(self, "architectures", _architectures(self.architectures))
         if self.float32 not in _FLOAT32:
             raise _error("float32", self.float32, f"one of {', '.join(_FLOAT32)}")
-        if type(self.jobs) is not int or self.jobs < 1:
-            raise _error("jobs", self.jobs, "a number of processes, 1 or more")
+        for name, least in _NUMBERS.items():
+            value = getattr(self, name)
+            if type(value) is not int or value < least:
+                raise _error(name, value, f"a number, {least} or more")
         if self.cache is not None and not isinstance(self.cache, (str, PathLike)):
             raise _error("cache", self.cache, "a folder, '' for none, or None")
         object.__setattr__(self, "cache", None if self.cache is None else fspath(self.cache))
-        if type(self.cache_bytes) is not int or self.cache_bytes < 0:
-            raise _error("cache_bytes", self.cache_bytes, "a number of bytes, 0 or more")
         if not isinstance(self.progress, bool):
             raise _error("progress", self.progress, "True or False")
 

@@ -16,7 +16,7 @@ tiled product [1]_:
 
 The numbers of each GPU are from its data sheet, the rates of shared memory, cache and latency are
 round ones. Equal estimates are told apart by size and name, so that the choice is always the same.
-**None of it was measured on a GPU**; with one, ``kernels="profiled"`` measures.
+**None of it was measured on a GPU**; with one, the option ``measure`` does.
 
 References
 ----------
@@ -36,7 +36,7 @@ from tvm_byoc_kit.backends.cutlass.problems import Gemm
 if TYPE_CHECKING:
     from tvm_byoc_kit.backends.cutlass.problems import Problem, Size
 
-__all__ = ["GPUS", "Choice", "Gpu", "choose", "estimate"]
+__all__ = ["GPUS", "Choice", "Gpu", "choose", "estimate", "rank"]
 
 
 @dataclass(frozen=True)
@@ -111,19 +111,32 @@ class Choice:
 
 
 def choose(problem: Problem, architectures: tuple[int, ...], float32: str = "tf32") -> Choice:
-    """The kernel with the least estimate over all `architectures`, and its split-k.
+    """The best of `rank`."""
+    return rank(problem, architectures, float32)[0]
+
+
+def rank(problem: Problem, architectures: tuple[int, ...], float32: str = "tf32") -> list[Choice]:
+    """Each kernel with its best split-k, the least estimate over all `architectures` first.
 
     Raises
     ------
     ModelError
         When no kernel computes `problem` on all of them.
     """
-    choices = [
+    kernels = candidates(problem, architectures, float32)
+    return sorted((_best_split(problem, k, architectures) for k in kernels), key=_order)
+
+
+def _best_split(problem: Problem, kernel: Kernel, architectures: tuple[int, ...]) -> Choice:
+    choices = (
         Choice(kernel, split, sum(estimate(problem, kernel, split, arch) for arch in architectures))
-        for kernel in candidates(problem, architectures, float32)
         for split in _splits(problem, kernel, architectures)
-    ]
-    return min(choices, key=lambda c: (c.cycles, c.split_k, str(c.kernel.tile)))
+    )
+    return min(choices, key=_order)
+
+
+def _order(choice: Choice) -> tuple[float, int, str]:
+    return choice.cycles, choice.split_k, str(choice.kernel.tile)
 
 
 def estimate(problem: Problem, kernel: Kernel, split_k: int, arch: int) -> float:
