@@ -381,10 +381,16 @@ def _driver_remedy() -> str:
     return "install the driver from https://www.nvidia.com/drivers"
 
 
+_NO_NVCC = (
+    "nvcc is not found: an artifact gets CUDA source instead of machine code, compiled where it is "
+    "loaded, by nvcc or NVRTC there"
+)
+
+
 def _probe_cuda_toolkit(name: str) -> Status:
     nvcc = toolchain.find_nvcc()
     if nvcc is None:
-        return _missing(name, "nvcc is not found", remedies.kit_extra("cuda"))
+        return _missing(name, _NO_NVCC, remedies.kit_extra("cuda"))
     toolkit = cuda_toolkit.find_toolkit()
     if toolkit is None:
         return _missing(name, f"{nvcc} does not run", remedies.kit_extra("cuda"))
