@@ -132,6 +132,11 @@ CASES = {
         lambda a, b, c: op.nn.gelu(op.add(op.matmul(a, b), c)),
         lambda a, b, c: functional.gelu(a @ b + c),
     ),
+    "bias and gelu of what is reshaped": Case(
+        [(32, 24), (24, 16), (16,)],
+        lambda a, b, c: op.nn.gelu(op.reshape(op.add(op.matmul(a, b), c), (2, 16, 16))),
+        lambda a, b, c: functional.gelu(a @ b + c).reshape(2, 16, 16),
+    ),
     "bias and silu, transposed": Case(
         [(32, 24), (16, 24), (16,)],
         lambda a, b, c: op.nn.silu(op.add(op.matmul(a, swap(b)), c)),

@@ -50,9 +50,15 @@ def _products() -> Iterator[FusionPattern]:
         yield _residual(*names, operation, last)
     for names in combined:
         yield _pattern("cutlass." + "".join(names), *_product(*names))
+    for product, bias, activation in combined:
+        if activation and product != "conv2d":
+            name = f"cutlass.{product}{bias}_reshape{activation}"
+            yield _pattern(name, *_reshaped(_product(product, bias, ""), activation))
 
 
-def _residual(product: str, bias: str, activation: str, operation: str, last: str) -> FusionPattern:
+def _residual(
+    product: str, bias: str, activation: str, operation: str, last: str
+) -> FusionPattern:
     from tvm.relax.backend.patterns import make_residual_block_pattern
 
     name = f"cutlass.{product}{bias}{activation}_residual_{operation.removeprefix('relax.')}{last}"
@@ -67,6 +73,18 @@ def _product(product: str, bias: str, activation: str) -> tuple[Any, Any]:
     if product == "conv2d":
         return make_fused_bias_activation_pattern("relax.nn.conv2d", bool(bias), op)  # type: ignore[no-any-return]
     return make_matmul_pattern(bool(bias), op, product == "matmul_transposed")  # type: ignore[no-any-return]
+
+
+def _reshaped(product: tuple[Any, Any], activation: str) -> tuple[Any, Any]:
+    """An activation of a product that was reshaped, as torch writes a linear layer.
+
+    In memory, which is all that a kernel knows, a reshaped tensor is the same.
+    """
+    from tvm.relax.dpl import is_op, wildcard
+
+    result, annotations = product
+    reshaped = is_op("relax.reshape")(result, wildcard())
+    return is_op(_ACTIVATIONS[activation])(reshaped), annotations
 
 
 def _pattern(name: str, pattern: Any, annotations: Any) -> FusionPattern:

@@ -221,7 +221,7 @@ def _read_epilogue(graph: Graph, root: Op, ops: tuple[Op, ...]) -> Epilogue:
             fields[f"whole_{name}"] = _is_whole(other)
             if not is_bias:
                 fields["binary"] = _BINARY[op.name]
-        else:
+        elif op.name != "relax.reshape":  # which changes nothing in memory
             raise _unknown(graph, op)
         value = op.results[0]
     return Epilogue(**fields)
