@@ -66,9 +66,10 @@ def build(
             f"the module has regions of {', '.join(sorted(others))} already and cannot be built "
             f"for '{backend.name}'; start from the module before it was partitioned"
         )
-    cuda = find_cuda_target(target or backend.target)
-    codegen_options = _with_architectures(backend, backend.make_options(options), cuda)
+    codegen_options = backend.make_options(options)
     backend.require("codegen")
+    cuda = find_cuda_target(target or backend.target)
+    codegen_options = _with_architectures(backend, codegen_options, cuda)
     if backend.complete is not None and region_backends(parts.mod):
         codegen_options = backend.complete(codegen_options, parts.model)
     host = cuda.target if cuda else _as_target(target or backend.target)

@@ -1,8 +1,8 @@
 """Work in a child process, which may crash or hang without harm to this one.
 
-The child is a fork: it has the model in its memory, which nothing else could bring there (TVM 0.27
-writes no module to a file). It must use no thread pool that was started before, and none of what a
-thread of the parent may have locked.
+The child is a fork: it has the model in its memory, where nothing else could bring it (TVM writes
+no module with regions to a file). It must use no thread pool that was started before, and none of
+what a thread of the parent may have locked.
 """
 
 from __future__ import annotations

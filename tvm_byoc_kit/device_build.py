@@ -8,10 +8,8 @@ what TVM writes for tensor cores.
 from __future__ import annotations
 
 import functools
-import tempfile
 import warnings
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tvm_byoc_kit import device_compile
@@ -68,11 +66,11 @@ def build_for_gpu(mod: IRModule, cuda: CudaTarget, what: str) -> DeviceLibrary:
     if not compiler:
         raise BackendUnavailable("cuda", "codegen", compiler.detail, compiler.remedy)
     toolkit, why = device_compile.usable_toolkit(find_toolkit(), cuda.architectures)
-    folder = tempfile.TemporaryDirectory(prefix="byoc-")
-    job = device_compile.Job(mod, cuda, toolkit, Path(folder.name, "model.so"))
+    library = DeviceLibrary()
+    job = device_compile.Job(mod, cuda, toolkit, library.path)
     with showing(what, wanted=True) as display:
         notes = _attempts(_Build(what, display, job))
-    library = DeviceLibrary(folder, [f"{why}: {_SOURCE_FORM}"] * bool(why) + notes)
+    library.notes = (*([f"{why}: {_SOURCE_FORM}"] if why else []), *notes)
     missing = set(cuda.architectures) - set(library.code.machine_code)
     if toolkit and library.code and missing:
         raise ModelError(f"{what}: {toolkit} made no code for {', '.join(sorted(missing))}")

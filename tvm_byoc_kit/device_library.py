@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import shutil
 import tempfile
-from collections.abc import Sequence
+import weakref
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -17,24 +17,15 @@ __all__ = ["DeviceLibrary"]
 
 
 class DeviceLibrary:
-    """A library that a build for GPUs has linked, in a file that is there as long as this object.
+    """A library that a build for GPUs links, in a file that is there as long as this object."""
 
-    Parameters
-    ----------
-    folder : tempfile.TemporaryDirectory
-        With the file ``model.so``.
-    notes : sequence of str
-        What is to be said of the build.
-    """
-
-    def __init__(self, folder: tempfile.TemporaryDirectory[str], notes: Sequence[str] = ()) -> None:
-        self._folder = folder
-        self.notes = tuple(notes)
-
-    @property
-    def path(self) -> Path:
+    def __init__(self) -> None:
+        folder = tempfile.mkdtemp(prefix="byoc-")
+        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        self.path = Path(folder, "model.so")
         """The file."""
-        return Path(self._folder.name, "model.so")
+        self.notes: tuple[str, ...] = ()
+        """What is to be said of the build."""
 
     @functools.cached_property
     def code(self) -> DeviceCode:

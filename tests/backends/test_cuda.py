@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -17,6 +18,7 @@ from tvm_byoc_kit.errors import OptionError
 from tvm_byoc_kit.prepare_report import count_ops
 from tvm_byoc_kit.rewriting import array_of
 
+ROOT = Path(__file__).parents[2]
 DATA = Path(byoc.__file__).parent / "data"
 needs_toolkit = pytest.mark.skipif(
     not byoc.probe("cuda-toolkit"), reason=byoc.probe("cuda-toolkit").detail
@@ -54,6 +56,17 @@ def test_a_model_becomes_machine_code_from_the_command_line(tmp_path: Path) -> N
     assert facts["manifest"]["device_code"]["machine_code"] == ["sm_80", "sm_90"]
     assert byoc.device_code(artifact).machine_code == ("sm_80", "sm_90")
     assert not byoc.device_code(artifact).source
+
+
+@needs_toolkit
+def test_the_example_of_the_page_runs(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "cuda.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    (tmp_path / "tvm_byoc_kit").symlink_to(DATA.parent)
+    run = subprocess.run(
+        [sys.executable, "-c", example], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert run.stdout == "machine code for sm_80, sm_90\n"
 
 
 def test_half_precision_gives_nearly_the_same_numbers(digits: Any) -> None:
