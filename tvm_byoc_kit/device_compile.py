@@ -24,8 +24,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Job", "compile_module", "usable_toolkit"]
 
-_STUB = native.LIB_DIR / "stubs" / "libcuda.so.1"
+_DRIVER = "libcuda.so.1"
+_STUB = native.LIB_DIR / "stubs" / _DRIVER
 _CUDART = "libcudart.so.13"  # of the CUDA version that TVM's wheel is built for
+_NVCC_OPTIONS = ("-fatbin", "-O3", "-std=c++17", "-w", "--threads=0")  # as many as there are cores
 _COMPILE = "tvm_callback_cuda_compile"  # the global function that TVM gives its CUDA source to
 
 
@@ -67,6 +69,11 @@ def usable_toolkit(
     toolkit.code_options(architectures)
     if _find_cudart(toolkit) is None:
         return None, f"{toolkit} has no {_CUDART}, which TVM needs to take machine code"
+    if _find_driver() is None:
+        return (
+            None,
+            "there is neither a driver nor the kit's stub of it, which g++ builds at install",
+        )
     return toolkit, ""
 
 
@@ -86,6 +93,7 @@ def compile_module(job: Job, report: Report) -> None:
         executable = relax.build(job.mod, target, relax_pipeline=pipeline)
     report("linking", 0, 1, "linking")
     executable.export_library(str(job.output))
+    report("linking", 1, 1, "linking")
 
 
 def _load_cuda_runtime(toolkit: CudaToolkit) -> None:
@@ -96,10 +104,7 @@ def _load_cuda_runtime(toolkit: CudaToolkit) -> None:
     if tvm_ffi.get_global_func("ffi.Module.create.cuda", allow_missing=True) is not None:
         return
     ctypes.CDLL(str(_find_cudart(toolkit)), ctypes.RTLD_GLOBAL)
-    try:
-        ctypes.CDLL("libcuda.so.1", ctypes.RTLD_GLOBAL)
-    except OSError:
-        ctypes.CDLL(str(_STUB), ctypes.RTLD_GLOBAL)
+    ctypes.CDLL(_find_driver(), ctypes.RTLD_GLOBAL)
     ctypes.CDLL(str(Path(tvm.__file__).parent / "lib" / "libtvm_runtime_cuda.so"))
 
 
@@ -108,19 +113,26 @@ def _find_cudart(toolkit: CudaToolkit) -> Path | None:
     return toolkit.find_library(_CUDART) or (beside_pip if beside_pip.is_file() else None)
 
 
+def _find_driver() -> str | None:
+    """The driver's library or, where there is none, the stub."""
+    try:
+        ctypes.CDLL(_DRIVER)
+    except OSError:
+        return str(_STUB) if _STUB.is_file() else None
+    return _DRIVER
+
+
 def _compile_kernels_with(
     toolkit: CudaToolkit, architectures: Sequence[str], report: Report
 ) -> None:
     import tvm_ffi
 
     def compile_source(code: str) -> bytes:
-        kernels = code.count('extern "C" __global__ void __launch_bounds__') // 2
-        report("nvcc", 0, 1, f"nvcc with {kernels} kernels")
+        report("nvcc", 0, 1, "nvcc")
         with tempfile.TemporaryDirectory(prefix="byoc-") as work:
             source, binary = Path(work, "kernels.cu"), Path(work, "kernels.fatbin")
             source.write_text(code, encoding="utf-8")
-            options = ["-fatbin", "-O3", "-std=c++17", "--expt-relaxed-constexpr", "-w"]
-            options += toolkit.code_options(architectures)
+            options = [*_NVCC_OPTIONS, *toolkit.code_options(architectures)]
             toolkit.run([*options, str(source), "-o", str(binary)])
             report("nvcc", 1, 1, "nvcc")
             return binary.read_bytes()
