@@ -73,6 +73,19 @@ def test_without_a_toolkit_the_kernels_are_source_and_the_manifest_says_so(
 
 
 @needs_toolkit
+@pytest.mark.parametrize(
+    ("missing", "reason"), [("_find_driver", "neither a driver nor"), ("_find_cudart", "libcudart")]
+)
+def test_what_else_machine_code_needs_is_named(
+    missing: str, reason: str, relu: tvm.IRModule, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(device_compile, missing, lambda *_: None)
+    with pytest.warns(UserWarning, match=reason):
+        exe = byoc.compile(relu, "cuda", target="a100")
+    assert exe.manifest.device_code["source"]
+
+
+@needs_toolkit
 def test_an_architecture_that_the_toolkit_does_not_know_is_refused(relu: tvm.IRModule) -> None:
     toolkit = find_toolkit()
     assert toolkit is not None
