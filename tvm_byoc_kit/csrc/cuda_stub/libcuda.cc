@@ -1,11 +1,8 @@
-/*!
- * \file libcuda.cc
- * \brief What TVM's CUDA runtime library links of NVIDIA's driver, for machines without a driver.
- *
- * TVM puts machine code instead of CUDA source into an artifact only where that library is loaded,
- * though it calls none of these functions while it compiles. Each of them fails as the driver does
- * where it sees no GPU.
- */
+// What TVM's CUDA runtime library links of NVIDIA's driver, for machines without a driver.
+//
+// TVM puts machine code instead of CUDA source into an artifact only where that library is loaded,
+// though it calls none of these functions while it compiles. Each of them fails as the driver does
+// where it sees no GPU.
 namespace {
 
 constexpr int kErrorNoDevice = 100;  // CUDA_ERROR_NO_DEVICE
