@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -150,6 +151,26 @@ def test_one_kernel_for_two_gpus_fits_the_smaller() -> None:
     assert both.kernel.tile.shared_bytes("float16") <= SHARED_BYTES[89]
     alone = choose(gemm(8192, 8192, 8192), A100)
     assert alone.kernel.tile.shared_bytes("float16") > SHARED_BYTES[89]
+
+
+DOCUMENTED = {
+    "4096 x 4096 x 4096": gemm(4096, 4096, 4096),
+    "2048 x 2048 x 2048": gemm(2048, 2048, 2048),
+    "16 x 4096 x 4096": gemm(16, 4096, 4096),
+    "128 x 768 x 768 (BERT, 128 tokens)": gemm(128, 768, 768),
+    "64 x 64 x 8192": gemm(64, 64, 8192),
+    "conv 3x3, 56x56x64 to 64 (ResNet, batch 1)": conv(56, 64, 64),
+    "conv 3x3, 7x7x512 to 512 (ResNet, batch 1)": conv(7, 512, 512),
+}
+
+
+@pytest.mark.parametrize("name", DOCUMENTED)
+def test_the_page_says_what_is_chosen(name: str) -> None:
+    page = (Path(__file__).parents[3] / "docs/cutlass.md").read_text(encoding="utf-8")
+    choice = choose(DOCUMENTED[name], A100)
+    tile = choice.kernel.tile
+    form = f"{tile.m}x{tile.n}, steps of {tile.k}, {tile.stages} stages"
+    assert f"| {name} | {form} | {choice.split_k} |" in page
 
 
 SIZES = st.integers(1, 5000)

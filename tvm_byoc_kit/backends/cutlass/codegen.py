@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tvm_byoc_kit import remedies
 from tvm_byoc_kit.backend import get_backend
 from tvm_byoc_kit.backends.cutlass.compiling import KernelCache, compile_kernels, link_regions
 from tvm_byoc_kit.backends.cutlass.measuring import fastest
@@ -123,7 +124,7 @@ def _toolkit() -> tuple[CudaToolkit, Path]:
     runtime = toolkit.find_library("libcudart_static.a") if toolkit else None
     if toolkit is None or runtime is None:
         what = "nvcc" if toolkit is None else f"libcudart_static.a of {toolkit}"
-        remedy = 'pip install "cuda-toolkit[nvcc,cudart,cccl]==13.*"'
+        remedy = remedies.kit_extra("cuda")
         raise BackendUnavailable("cutlass", "codegen", f"{what} is not found", remedy)
     return toolkit, runtime
 
