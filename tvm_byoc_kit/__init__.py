@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from tvm_byoc_kit.prepare_report import PassReport, PrepareReport
     from tvm_byoc_kit.registration import register_backend
     from tvm_byoc_kit.runtime import Executable, load
+    from tvm_byoc_kit.scaffold import new_backend
     from tvm_byoc_kit.signature import TensorSpec
     from tvm_byoc_kit.trial import DryRun, dry_run
     from tvm_byoc_kit.verification import Tolerance, Verification, verify
@@ -80,6 +81,7 @@ _HOMES = {
     "prepare_report": ("PassReport", "PrepareReport"),
     "registration": ("register_backend",),
     "runtime": ("Executable", "load"),
+    "scaffold": ("new_backend",),
     "signature": ("TensorSpec",),
     "trial": ("DryRun", "dry_run"),
     "verification": ("Tolerance", "Verification", "verify"),
@@ -134,6 +136,7 @@ __all__ = [
     "list_backends",
     "load",
     "load_model",
+    "new_backend",
     "partition",
     "prepare",
     "probe",

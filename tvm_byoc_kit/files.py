@@ -1,4 +1,4 @@
-"""Files that are whole or not there."""
+"""Files and folders that are whole or not there."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tvm_byoc_kit.errors import OptionError
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["replacing"]
+__all__ = ["new_folder", "replacing"]
 
 
 @contextmanager
@@ -32,3 +34,27 @@ def replacing(path: Path) -> Iterator[Path]:
         unfinished = Path(work, "unfinished")
         yield unfinished
         unfinished.replace(target)
+
+
+@contextmanager
+def new_folder(path: Path) -> Iterator[Path]:
+    """A folder to fill, which becomes `path` when the block ends without an error.
+
+    Raises
+    ------
+    OptionError
+        When `path` is there and not an empty folder, or cannot be written.
+    """
+    target = path.resolve()
+    if target.exists() and not (target.is_dir() and not any(target.iterdir())):
+        what = "is not empty" if target.is_dir() else "is no folder"
+        raise OptionError(f"{path} {what}; give a folder that is empty or not there")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=target.parent, prefix=".byoc-") as work:
+            unfinished = Path(work, "unfinished")
+            unfinished.mkdir()
+            yield unfinished
+            unfinished.replace(target)
+    except OSError as error:
+        raise OptionError(f"{path} cannot be written: {error}") from error

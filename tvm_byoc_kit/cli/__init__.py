@@ -10,6 +10,7 @@ from tvm_byoc_kit.cli import (  # noqa: F401 - each adds its command to the prog
     cache_command,
     compile_command,
     doctor_command,
+    new_command,
     partition_command,
     plugin_commands,
     quickstart_command,
