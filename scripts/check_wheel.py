@@ -15,7 +15,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = "tvm_byoc_kit"
-SOURCES_LEFT_OUT = (f"{PACKAGE}/csrc/core/", f"{PACKAGE}/csrc/example_npu/")
+SOURCES_LEFT_OUT = tuple(f"{PACKAGE}/csrc/{part}/" for part in ("core", "cuda_stub", "example_npu"))
 BUILT = {
     f"{PACKAGE}/cmake/TvmByocKitConfig.cmake",
     f"{PACKAGE}/cmake/TvmByocKitConfigVersion.cmake",
@@ -24,6 +24,7 @@ BUILT = {
     f"{PACKAGE}/lib/build_info.json",
     f"{PACKAGE}/lib/libbyoc_core.so",
     f"{PACKAGE}/lib/libbyoc_example_npu.so",
+    f"{PACKAGE}/lib/stubs/libcuda.so.1",
 }
 METADATA = {"METADATA", "RECORD", "WHEEL", "entry_points.txt", "licenses/LICENSE"}
 

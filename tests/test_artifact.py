@@ -447,7 +447,9 @@ DAMAGED = {
     "regions no object": change(regions=[1]),
     "regions of no texts": change(regions={"main": 7}),
     "features no list": change(cpu="avx2"),
-    "architecture no text": change(gpu=90),
+    "architecture no text": change(device_code={"machine_code": [90]}),
+    "architecture none": change(device_code={"machine_code": ["volta"]}),
+    "architectures no list": change(device_code={"ptx": 90}),
     "a size below nothing": change(inputs=[{"name": "x", "shape": [-1], "dtype": "float32"}]),
     "a size that is no number": change(inputs=[{"name": "x", "shape": [0.5], "dtype": "float32"}]),
     "a size that is a truth": change(inputs=[{"name": "x", "shape": [True], "dtype": "float32"}]),
@@ -570,7 +572,7 @@ def test_a_manifest_survives_its_own_form() -> None:
         variants=variants,
         regions={"region": ("npu.conv2d", "npu.add")},
         cpu=("avx2",),
-        gpu="sm_90",
+        device_code={"machine_code": ["sm_90"], "ptx": [], "source": False, "notes": []},
     )
     assert Manifest.from_dict(json.loads(json.dumps(manifest.to_dict()))) == manifest
 

@@ -318,31 +318,29 @@ def test_nvcc_on_path_is_found_with_its_release(empty_path: Path) -> None:
     assert probe("cuda-toolkit").detail == f"CUDA 13.0 ({nvcc})"
 
 
-@pytest.mark.usefixtures("empty_path")
 @pytest.mark.parametrize("variable", ["CUDA_PATH", "CUDA_HOME"])
-def test_nvcc_outside_path_is_found_but_path_must_be_set(
-    variable: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_the_toolkit_that_a_variable_names_goes_before_the_one_on_path(
+    variable: str, empty_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    nvcc = script(tmp_path / "cuda" / "bin" / "nvcc", NVCC)
+    script(empty_path / "nvcc", NVCC)
+    nvcc = script(tmp_path / "cuda" / "bin" / "nvcc", NVCC.replace("13.0", "12.8"))
     monkeypatch.setenv(variable, str(tmp_path / "cuda"))
+    assert probe("cuda-toolkit").detail == f"CUDA 12.8 ({nvcc})"
+
+
+def test_an_nvcc_that_does_not_run_counts_as_missing(empty_path: Path) -> None:
+    script(empty_path / "nvcc", "exit 1")
     status = probe("cuda-toolkit")
     assert not status
-    assert "13.0" in status.detail
-    # The remedy does what it says.
-    shell = f'{status.remedy}; PATH="$PATH:/usr/bin:/bin"; command -v nvcc'
-    found = subprocess.run(["/bin/sh", "-c", shell], capture_output=True, text=True, check=True)
-    assert found.stdout.strip() == str(nvcc)
+    assert "does not run" in status.detail
 
 
-def test_without_nvcc_the_remedy_is_pips_toolkit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_nvcc_the_remedy_is_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(toolchain, "find_nvcc", lambda: None)
-    monkeypatch.setattr(toolchain, "pip_cuda", lambda: tmp_path / "nvidia" / "cu13")
     status = probe("cuda-toolkit")
     assert not status
-    assert status.remedy.startswith('pip install "cuda-toolkit[nvcc,cudart,cccl]==13.*" && export')
-    assert f"{tmp_path}/nvidia/cu13/bin" in status.remedy
+    assert status.remedy.startswith("pip install ")
+    assert status.remedy.endswith('[cuda]"')
 
 
 def test_the_cutlass_headers_are_those_that_tvm_itself_would_use() -> None:

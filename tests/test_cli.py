@@ -796,7 +796,7 @@ ERRORS = {
         "compile model.onnx --backend tensorrt --fp16 --option precision=int8 --output a.so",
         "--option precision=int8 is given, and a flag that says precision=fp16",
     ),
-    "a flag of another backend": ("compile model.onnx --fp16 --output a.so", "--backend tensorrt"),
+    "a flag of another backend": ("compile model.onnx --sm 89 --output a.so", "--backend tensorrt"),
     "profile without sizes": (
         "compile model.onnx -b tensorrt --profile x --output a.so",
         "--profile x: expected name=smallest:best:largest",

@@ -240,6 +240,8 @@ def test_another_gpu_is_told(
 ) -> None:
     monkeypatch.setattr(cuda_driver, "ask", lambda: cuda_driver.Driver("13.0", 1, 80))
     target = '{"kind":"cuda","arch":"sm_90"}'
-    manifest = replace(host_exe.manifest, backend="cuda", target=target, gpu="sm_90")
+    manifest = replace(
+        host_exe.manifest, backend="cuda", target=target, device_code={"machine_code": ["sm_90"]}
+    )
     refusal = inspect_artifact(written(tmp_path / "m.so", manifest)).refusal
     assert "holds GPU code for sm_90, the GPU here is sm_80" in refusal

@@ -17,7 +17,7 @@ from tvm_byoc_kit import cuda_driver, machine
 from tvm_byoc_kit.artifact import write_artifact
 from tvm_byoc_kit.cuda_driver import Driver
 from tvm_byoc_kit.errors import ArtifactError, BackendUnavailable
-from tvm_byoc_kit.machine import cpu_features, gpu_code, missing_cpu_features, why_not_on_gpu
+from tvm_byoc_kit.machine import cpu_features, missing_cpu_features, why_not_on_gpu
 
 x86 = pytest.mark.skipif(
     platform.machine() != "x86_64", reason="CPU features are told apart on x86-64 only"
@@ -129,13 +129,16 @@ def test_compiled_gpu_code_runs_on_its_own_generation(
     monkeypatch: pytest.MonkeyPatch, code: str, sm: int | None, runs: bool
 ) -> None:
     monkeypatch.setattr(cuda_driver, "ask", lambda: Driver("13.0", 1, sm))
-    assert (why_not_on_gpu(code) is None) == runs
+    held = {"machine_code": [code] if code else []}
+    assert (why_not_on_gpu(held) is None) == runs
 
 
 def cuda_artifact(path: Path, exe: byoc.Executable, code: str) -> Path:
     """What says that it holds GPU code, and has none."""
     target = '{"kind":"cuda","arch":"sm_90"}'
-    manifest = replace(exe.manifest, backend="cuda", target=target, gpu=code)
+    manifest = replace(
+        exe.manifest, backend="cuda", target=target, device_code={"machine_code": [code]}
+    )
     write_artifact(path, manifest, lambda place: Path(place).write_bytes(b"no library"))
     return path
 
@@ -153,35 +156,16 @@ def test_an_artifact_for_a_gpu_is_refused_where_there_is_none(
     host_exe: byoc.Executable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cuda_driver, "ask", lambda: "the driver sees no GPU")
-    path = cuda_artifact(tmp_path / "m.so", host_exe, "")
+    path = cuda_artifact(tmp_path / "m.so", host_exe, "sm_90")
     with pytest.raises(BackendUnavailable, match="'cuda' has no device here: the driver sees no"):
         byoc.load(path)
 
 
-class Module:
-    """A module of TVM's, as far as it is asked."""
-
-    def __init__(self, kind: str, form: str = "", imports: tuple[Module, ...] = ()) -> None:
-        self.kind, self.imports, self._form = kind, imports, form
-
-    def inspect_source(self, form: str) -> str:
-        return "code" if form == self._form else ""
-
-
-@pytest.mark.parametrize(("form", "code"), [("cubin", "sm_90"), ("cuda", ""), ("ptx", "")])
-def test_only_compiled_gpu_code_is_for_one_architecture(form: str, code: str) -> None:
-    module = Module(
-        "relax.VMExecutable", imports=(Module("llvm", imports=(Module("cuda", form),)),)
-    )
-    assert gpu_code(module, tvm.target.Target({"kind": "cuda", "arch": "sm_90"})) == code
-
-
-@pytest.mark.byoc("cuda", step="codegen")
-def test_cuda_source_says_nothing_of_an_architecture(two_outputs: tvm.IRModule) -> None:
-    exe = byoc.compile(two_outputs, "cuda", target={"kind": "cuda", "arch": "sm_90"})
-    if any(part.inspect_source("cubin") for part in exe.module.imports[0].imports):
-        pytest.skip("this TVM compiles CUDA source at once")
-    assert exe.manifest.gpu == ""
+def test_the_driver_compiles_ptx_for_later_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda_driver, "ask", lambda: Driver("13.0", 1, 120))
+    assert why_not_on_gpu({"machine_code": ["sm_90"]})
+    assert why_not_on_gpu({"machine_code": ["sm_90"], "ptx": ["sm_90"]}) is None
+    assert why_not_on_gpu({"machine_code": [], "source": True}) is None
 
 
 def test_the_driver_is_asked_for_the_architecture(tmp_path: Path, run_python: Any) -> None:

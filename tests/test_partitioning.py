@@ -401,7 +401,7 @@ def dense(x: Any) -> Any:
     ("backend", "shape", "body", "matched"),
     [
         ("tensorrt", (1, 4, 8, 8), convolution, {"tensorrt.nn.conv2d", "tensorrt.nn.relu"}),
-        ("cutlass", (64, 64), dense, {"cutlass.matmul"}),
+        ("cutlass", (64, 64), dense, {"cutlass.matmul_relu"}),
         ("cublas", (64, 64), dense, {"cublas.matmul"}),
         ("cudnn", (1, 8, 8, 4), None, {"cudnn.conv2d.nhwc_ohwi"}),
     ],
@@ -435,7 +435,7 @@ def test_vendor_backends_partition_several_functions(make_module: Any, backend: 
         mod = make_module({"x": ((64, 64), "float16")}, dense, name=name, into=mod)
     parts = quiet_partition(mod, backend)
     assert parts.coverage.total == 4
-    expected = {"tensorrt": 4, "cutlass": 2, "cublas": 2, "cudnn": 0}
+    expected = {"tensorrt": 4, "cutlass": 4, "cublas": 2, "cudnn": 0}
     assert parts.coverage.offloaded == expected[backend]
 
 

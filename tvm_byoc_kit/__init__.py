@@ -36,8 +36,10 @@ if TYPE_CHECKING:
         OptionError,
         PluginError,
     )
+    from tvm_byoc_kit.fat_binary import DeviceCode, device_code
     from tvm_byoc_kit.graph import Graph, read_graph
     from tvm_byoc_kit.inspection import Inspection, inspect_artifact
+    from tvm_byoc_kit.mixed_precision import half_precision
     from tvm_byoc_kit.model import ImportedModel, load_model
     from tvm_byoc_kit.partitioning import Partition, partition
     from tvm_byoc_kit.pattern_table import Pattern
@@ -48,6 +50,7 @@ if TYPE_CHECKING:
     from tvm_byoc_kit.registration import register_backend
     from tvm_byoc_kit.run_profile import ProfiledPart, RunProfile
     from tvm_byoc_kit.runtime import Executable, load
+    from tvm_byoc_kit.scaffold import new_backend
     from tvm_byoc_kit.signature import TensorSpec
     from tvm_byoc_kit.trial import DryRun, dry_run
     from tvm_byoc_kit.variants import Cost
@@ -79,8 +82,10 @@ _HOMES = {
         "OptionError",
         "PluginError",
     ),
+    "fat_binary": ("DeviceCode", "device_code"),
     "graph": ("Graph", "read_graph"),
     "inspection": ("Inspection", "inspect_artifact"),
+    "mixed_precision": ("half_precision",),
     "model": ("ImportedModel", "load_model"),
     "partitioning": ("Partition", "partition"),
     "policy": ("PartitionPolicy",),
@@ -91,6 +96,7 @@ _HOMES = {
     "registration": ("register_backend",),
     "run_profile": ("ProfiledPart", "RunProfile"),
     "runtime": ("Executable", "load"),
+    "scaffold": ("new_backend",),
     "signature": ("TensorSpec",),
     "trial": ("DryRun", "dry_run"),
     "variants": ("Cost",),
@@ -113,6 +119,7 @@ __all__ = [
     "Coverage",
     "CoverageDiff",
     "CoveredOp",
+    "DeviceCode",
     "DryRun",
     "ExampleNPUOptions",
     "Executable",
@@ -146,13 +153,16 @@ __all__ = [
     "build",
     "calibrate",
     "compile",
+    "device_code",
     "diff",
     "dry_run",
     "get_backend",
+    "half_precision",
     "inspect_artifact",
     "list_backends",
     "load",
     "load_model",
+    "new_backend",
     "partition",
     "prepare",
     "probe",

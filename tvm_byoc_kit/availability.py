@@ -21,7 +21,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from tvm_byoc_kit import cuda_driver, native, remedies, toolchain
+from tvm_byoc_kit import cuda_driver, cuda_toolkit, native, remedies, toolchain
 from tvm_byoc_kit.errors import OptionError
 from tvm_byoc_kit.status import Status
 
@@ -381,22 +381,20 @@ def _driver_remedy() -> str:
     return "install the driver from https://www.nvidia.com/drivers"
 
 
+_NO_NVCC = (
+    "nvcc is not found: an artifact gets CUDA source instead of machine code, compiled where it is "
+    "loaded, by nvcc or NVRTC there"
+)
+
+
 def _probe_cuda_toolkit(name: str) -> Status:
     nvcc = toolchain.find_nvcc()
     if nvcc is None:
-        return _missing(name, "nvcc is not found", _toolkit_remedy())
-    version = toolchain.tool_version(nvcc, r"(?<=release )\d+\.\d+")
-    if version is None:
-        return _missing(name, f"{nvcc} does not run", _toolkit_remedy())
-    if shutil.which("nvcc") is None:  # TVM and CMake call it by its name
-        reason = f"CUDA {version} is in {nvcc}, which is not on PATH"
-        return _missing(name, reason, f'export PATH="{Path(nvcc).parent}:$PATH"')
-    return _found(name, f"CUDA {version} ({nvcc})")
-
-
-def _toolkit_remedy() -> str:
-    variable = f'PATH="{toolchain.pip_cuda() / "bin"}:$PATH"'
-    return f'pip install "cuda-toolkit[nvcc,cudart,cccl]==13.*" && export {variable}'
+        return _missing(name, _NO_NVCC, remedies.kit_extra("cuda"))
+    toolkit = cuda_toolkit.find_toolkit()
+    if toolkit is None:
+        return _missing(name, f"{nvcc} does not run", remedies.kit_extra("cuda"))
+    return _found(name, str(toolkit))
 
 
 def _probe_cutlass_headers(name: str) -> Status:

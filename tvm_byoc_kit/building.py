@@ -10,8 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from tvm_byoc_kit.artifact import Manifest, versions
 from tvm_byoc_kit.backend import get_backend
+from tvm_byoc_kit.cuda_targets import find_cuda_target, known_names
+from tvm_byoc_kit.cuda_toolkit import base_of
+from tvm_byoc_kit.device_build import build_for_gpu
+from tvm_byoc_kit.device_library import DeviceLibrary
 from tvm_byoc_kit.errors import ByocError, ModelError, OptionError, reason
-from tvm_byoc_kit.machine import cpu_features, gpu_code
+from tvm_byoc_kit.machine import cpu_features
 from tvm_byoc_kit.masked_padding import try_masking
 from tvm_byoc_kit.model import as_model, load_model
 from tvm_byoc_kit.open_dimensions import named_sizes, shapes_for
@@ -24,13 +28,14 @@ from tvm_byoc_kit.specialization import specialize
 from tvm_byoc_kit.wide_functions import legalize_unfused_joins
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
 
     from tvm import IRModule
     from tvm.target import Target
 
     from tvm_byoc_kit.backend import Backend
     from tvm_byoc_kit.buckets import Buckets, Profile, Sizes
+    from tvm_byoc_kit.cuda_targets import CudaTarget
     from tvm_byoc_kit.model import ImportedModel
     from tvm_byoc_kit.policy import PartitionPolicy
     from tvm_byoc_kit.specialization import Specialization
@@ -40,7 +45,7 @@ __all__ = ["build", "compile"]
 
 def build(
     partition: Partition | Any,
-    target: str | Target | None = None,
+    target: str | Target | Sequence[str] | None = None,
     options: Any = None,
 ) -> Executable:
     """Compile a partitioned model.
@@ -49,8 +54,9 @@ def build(
     ----------
     partition : Partition, tvm.IRModule, or anything that `load_model` takes alone
         A plain IRModule may hold regions already; their backend is read off the module.
-    target : str or tvm.target.Target, optional
-        Of the host part; None: the backend's own default.
+    target : str, tvm.target.Target or sequence of str, optional
+        Of the host part; None: the backend's own default. For GPUs by their names, or by several:
+        ``"a100"``, ``["a100", "h100"]`` (see `cuda_targets.find_cuda_target`).
     options : mapping or the backend's options dataclass, optional
         Given to the backend's codegen.
 
@@ -59,7 +65,8 @@ def build(
     BackendUnavailable
         When the codegen, or the compiler for `target`, is not on this machine.
     OptionError
-        For options that the backend does not have, or a `target` whose memory it cannot read.
+        For options that the backend does not have, a GPU that is not known, or a `target` whose
+        memory the backend cannot read.
     ModelError
         When TVM cannot compile the model.
     """
@@ -77,24 +84,26 @@ def _compiled(parts: Partition, target: str | Target | None, options: Any) -> tu
         )
     codegen_options = backend.make_options(options)
     backend.require("codegen")
+    cuda = find_cuda_target(target or backend.target)
+    codegen_options = _with_architectures(backend, codegen_options, cuda)
     if backend.complete is not None and region_backends(parts.mod):
         codegen_options = backend.complete(codegen_options, parts.model)
-    target = _as_target(target or backend.target)
-    _check_memory(parts, target)
-    module = _compile(parts, target, codegen_options)
+    host = cuda.target if cuda else _as_target(target or backend.target)
+    _check_memory(parts, host)
+    module = _compile(parts, host, codegen_options, cuda)
     manifest = Manifest(
         inputs=parts.model.inputs,
         outputs=parts.model.outputs,
         entry=parts.model.entry,
         backend=backend.name,
-        target=str(target),
+        target=str(host),
         options=codegen_options,
         loaders=backend.loaders if region_backends(parts.mod) else (),
         package=backend.package,
         versions=versions(),
         regions=region_composites(parts.mod),
-        cpu=cpu_features(target),
-        gpu=gpu_code(module.mod, target),
+        cpu=cpu_features(host),
+        device_code=module.to_dict() if isinstance(module, DeviceLibrary) else {},
     )
     return module, manifest
 
@@ -106,7 +115,7 @@ def compile(  # noqa: A001 - the verb that torch and tvm use too
     batch: Buckets | Profile | None = None,
     sizes: Sizes | None = None,
     policy: PartitionPolicy | Mapping[str, Any] | None = None,
-    target: str | Target | None = None,
+    target: str | Target | Sequence[str] | None = None,
     options: Any = None,
     bind_constants: bool | None = None,
     annotate_codegen: bool | None = None,
@@ -258,32 +267,51 @@ def _check_memory(parts: Partition, target: Target) -> None:
         )
 
 
-def _as_target(target: str | Target) -> Target:
+def _with_architectures(
+    backend: Backend, options: dict[str, Any], cuda: CudaTarget | None
+) -> dict[str, Any]:
+    """The options of a backend that compiles for GPUs itself, with what it is to compile for."""
+    takes_them = "architectures" in getattr(backend.options, "__dataclass_fields__", ())
+    if cuda is None or not takes_them or options.get("architectures"):
+        return options
+    bases = dict.fromkeys(map(base_of, cuda.architectures))
+    return backend.make_options({**options, "architectures": tuple(bases)})
+
+
+def _as_target(target: Any) -> Target:
     from tvm.target import Target
 
     try:
         return Target(target)
     except Exception as error:  # the parser raises many types
-        raise ModelError(f"unknown target {target!r}: {reason(error)}") from error
+        raise ModelError(
+            f"unknown target {target!r}: {reason(error)}; GPUs have these names: {known_names()}"
+        ) from error
 
 
-def _compile(partitioned: Partition, target: Target, options: dict[str, Any]) -> Any:
+def _compile(
+    partitioned: Partition, target: Target, options: dict[str, Any], cuda: CudaTarget | None
+) -> Any:
     from tvm import relax
 
     mod = partitioned.mod
+    where = partitioned.model.origin or "the module"
     take_raised()
     try:
         if region_backends(mod):
-            mod = relax.transform.RunCodegen(
+            run_codegen = relax.transform.RunCodegen(
                 target_options={partitioned.backend.name: options} if options else None
-            )(mod)
+            )
+            with target:  # which a codegen may ask for
+                mod = run_codegen(mod)
             mod = _without_unread_constants(mod)
-        return _build_host(mod, target)
+        return build_for_gpu(mod, cuda, where) if cuda else _build_host(mod, target)
+    except ByocError:
+        raise
     except Exception as error:  # TVM raises InternalError, ValueError, TypeError …
         raised = take_raised()
         if raised is not None and not isinstance(raised, ModelError):
             raise raised from None
-        where = partitioned.model.origin or "the module"
         raise ModelError(
             f"TVM cannot build {where} for backend '{partitioned.backend.name}', target "
             f"'{target.kind.name}': {reason(error)}"

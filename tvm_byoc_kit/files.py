@@ -7,10 +7,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tvm_byoc_kit.errors import OptionError
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["replacing", "replacing_directory"]
+__all__ = ["new_folder", "replacing", "replacing_directory"]
 
 
 @contextmanager
@@ -51,3 +53,24 @@ def replacing_directory(path: Path) -> Iterator[Path]:
         if target.exists():
             target.rename(Path(work, "before"))
         unfinished.rename(target)
+
+
+@contextmanager
+def new_folder(path: Path) -> Iterator[Path]:
+    """A directory to fill, which becomes `path` when the block ends without an error.
+
+    Raises
+    ------
+    OptionError
+        When `path` is there and not an empty directory, or cannot be written.
+    """
+    target = path.resolve()
+    if target.exists() and not (target.is_dir() and not any(target.iterdir())):
+        what = "is not empty" if target.is_dir() else "is no folder"
+        raise OptionError(f"{path} {what}; give a folder that is empty or not there")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with replacing_directory(target) as unfinished:
+            yield unfinished
+    except OSError as error:
+        raise OptionError(f"{path} cannot be written: {error}") from error

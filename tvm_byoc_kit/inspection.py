@@ -15,6 +15,7 @@ from tvm_byoc_kit.availability import probe
 from tvm_byoc_kit.backend import STEPS, get_backend
 from tvm_byoc_kit.coverage_text import patterns, size
 from tvm_byoc_kit.errors import BackendUnavailable, ByocError, OptionError
+from tvm_byoc_kit.fat_binary import DeviceCode
 from tvm_byoc_kit.loading import CHECKS, Check, check_file
 from tvm_byoc_kit.payload import PAYLOAD_KIND, missing_remedy
 from tvm_byoc_kit.variant_text import variant_facts
@@ -131,11 +132,20 @@ def _facts(found: Inspection) -> Iterator[tuple[str, str]]:
     for number, composites in enumerate(manifest.regions.values(), 1):
         yield f"region {number}", patterns(composites, manifest.backend)
     yield from variant_facts(manifest.variants)
-    yield "needs", ", ".join(filter(None, (manifest.machine, *manifest.cpu, manifest.gpu)))
+    yield "needs", ", ".join((manifest.machine, *manifest.cpu))
+    yield "GPU code", _device_code(manifest.device_code)
     yield "sha256", str(manifest.library.get("sha256", ""))
     yield "built with", _versions(manifest.versions)
     yield "here", _versions(found.here)
     yield "loads here", f"no: {found.refusal}" if found.refusal else "yes, as far as a look tells"
+
+
+def _device_code(held: Mapping[str, Any]) -> str:
+    code = DeviceCode(
+        tuple(held.get("machine_code", ())), tuple(held.get("ptx", ())), bool(held.get("source"))
+    )
+    notes = held.get("notes", ())
+    return "; ".join([str(code), *map(str, notes)]) if code else ""
 
 
 def _versions(found: Mapping[str, str]) -> str:

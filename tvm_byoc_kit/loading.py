@@ -133,7 +133,7 @@ def _check_gpu(path: Path, manifest: Manifest) -> None:
     driver = probe("cuda-driver")
     if not driver:
         raise BackendUnavailable(manifest.backend, "device", driver.detail, driver.remedy)
-    other = machine.why_not_on_gpu(manifest.gpu)
+    other = machine.why_not_on_gpu(manifest.device_code)
     if other is not None:
         raise ArtifactError(f"{path} {other}; build it for this GPU, on this machine")
 

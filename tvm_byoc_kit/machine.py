@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tvm_byoc_kit import cuda_driver
+from tvm_byoc_kit.cuda_targets import runs_on
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
     from tvm.target import Target
 
-__all__ = ["cpu_features", "gpu_code", "is_cuda", "missing_cpu_features", "why_not_on_gpu"]
+__all__ = ["cpu_features", "is_cuda", "missing_cpu_features", "why_not_on_gpu"]
 
 # Instructions that LLVM may use for x86-64 where a target asks for more than every processor has,
 # by LLVM's name; with Linux's name in /proc/cpuinfo. What LLVM lists besides tunes code, or is of
@@ -106,36 +107,18 @@ def is_cuda(target: str) -> bool:
     return "cuda" in target.split('"kind"', 1)[-1].split(",", maxsplit=1)[0]
 
 
-# Compiled GPU code, as TVM's CUDA modules name it; they may hold source instead, which is compiled
-# where it is loaded.
-_GPU_BINARIES = ("cubin", "fatbin")
+def why_not_on_gpu(code: Mapping[str, Any]) -> str | None:
+    """Why code for GPUs does not run on the first GPU here; None: it does, or no driver tells.
 
-
-def gpu_code(module: Any, target: Target) -> str:
-    """Architecture that the compiled GPU code in `module` is for, such as ``sm_90``; or empty."""
-    binary = any(
-        part.kind == "cuda" and any(part.inspect_source(form) for form in _GPU_BINARIES)
-        for part in _tree(module)
-    )
-    return str(target.attrs.get("arch", "")) if binary else ""
-
-
-def _tree(module: Any) -> Iterator[Any]:
-    for part in module.imports:
-        yield part
-        yield from _tree(part)
-
-
-def why_not_on_gpu(code: str) -> str | None:
-    """Why compiled code for the architecture `code` does not run on the first GPU here.
-
-    It runs on GPUs of the same major version that are no older; code with features of one
-    architecture, such as ``sm_90a``, on that one alone. None: it runs, or no driver can be asked.
+    Parameters
+    ----------
+    code : mapping
+        As `Manifest.device_code` has it.
     """
+    held = code.get("machine_code", ())
     driver = cuda_driver.ask()
-    form = re.fullmatch(r"sm_([0-9]{2,3})([a-z]?)", code)
-    if form is None or isinstance(driver, str) or driver.sm is None:
+    if not held or code.get("ptx") or isinstance(driver, str) or driver.sm is None:
         return None
-    number, exact = int(form.group(1)), form.group(2) == "a"
-    fits = driver.sm == number or (not exact and number < driver.sm < (number // 10 + 1) * 10)
-    return None if fits else f"holds GPU code for {code}, the GPU here is sm_{driver.sm}"
+    if runs_on(held, driver.sm):
+        return None
+    return f"holds GPU code for {', '.join(held)}, the GPU here is sm_{driver.sm}"

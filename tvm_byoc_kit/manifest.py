@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import re
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -46,8 +47,9 @@ class Manifest:
         region's symbol.
     cpu : tuple of str
         What the code needs that not every processor of this kind has, as LLVM names it: ``avx2``.
-    gpu : str
-        Architecture that compiled GPU code is for, such as ``sm_90``; empty where there is none.
+    device_code : dict
+        Of code for NVIDIA's GPUs: the architectures of machine code and PTX, whether there is CUDA
+        source, and notes of the build. Empty without a target of CUDA.
     format : int
         Of the manifest itself.
     """
@@ -66,7 +68,7 @@ class Manifest:
     variants: Variants = field(default_factory=Variants)
     regions: dict[str, tuple[str, ...]] = field(default_factory=dict)
     cpu: tuple[str, ...] = ()
-    gpu: str = ""
+    device_code: dict[str, Any] = field(default_factory=dict)
     format: int = FORMAT
 
     def to_dict(self) -> dict[str, Any]:
@@ -132,6 +134,15 @@ def _is_object(value: Any) -> bool:
     return isinstance(value, dict)
 
 
+def _is_device_code(value: Any) -> bool:
+    if not isinstance(value, dict):
+        return False
+    architectures = (*value.get("machine_code", ()), *value.get("ptx", ()))
+    return all(isinstance(name, str) and _ARCHITECTURE.fullmatch(name) for name in architectures)
+
+
+_ARCHITECTURE = re.compile("sm_[0-9]{2,3}[a-z]?")
+
 # What the manifest's fields are, in JSON.
 _REQUIRED: dict[str, Callable[[Any], bool]] = {
     "inputs": _is_signature,
@@ -150,7 +161,7 @@ _OPTIONAL: dict[str, Callable[[Any], bool]] = {
     "package": _is_text,
     "regions": lambda value: isinstance(value, dict) and all(map(_is_texts, value.values())),
     "cpu": _is_texts,
-    "gpu": _is_text,
+    "device_code": _is_device_code,
 }
 # How fields come back that JSON holds in another form.
 _READ: dict[str, Callable[[Any], Any]] = {

@@ -80,11 +80,14 @@ class Plugin:
         Every global function that its static initializers register.
     directory : Path
         Holds the library and the ``build_info.json`` that was written when it was built.
+    rebuild : str
+        Command that builds it again; by default the one for the kit's own.
     """
 
     name: str
     functions: tuple[str, ...]
     directory: Path = LIB_DIR
+    rebuild: str = ""
 
     @property
     def library(self) -> Path:
@@ -124,6 +127,7 @@ _IN_PYTHON: Mapping[str, tuple[tuple[str, str, str], ...]] = {
         ("relax.ext.tensorrt", _TENSORRT, "compile_regions"),
         ("relax.is_tensorrt_runtime_enabled", _TENSORRT, "is_runtime_enabled"),
         ("relax.get_tensorrt_version", _TENSORRT, "get_version"),
+        ("relax.ext.cutlass", "tvm_byoc_kit.backends.cutlass.codegen", "compile_regions"),
     ),
 }
 
@@ -322,11 +326,11 @@ def _load_once(spec: Plugin, tvm_ffi: Any) -> Status:
         ctypes.CDLL(str(spec.library), mode=ctypes.RTLD_LOCAL)
     except OSError as error:
         reason = f"the system cannot load {spec.library}: {_one_line(error)}"
-        return _status(spec, reason, remedies.kit_rebuild())
+        return _status(spec, reason, _rebuild(spec))
     _register_in_python(spec, tvm_ffi)
     missing = [name for name in spec.functions if name not in _registered(spec, tvm_ffi)]
     reason = f"{spec.library} was loaded but does not register {', '.join(missing)}"
-    _LOADED[spec] = _status(spec, reason, remedies.kit_rebuild()) if missing else checked
+    _LOADED[spec] = _status(spec, reason, _rebuild(spec)) if missing else checked
     return _LOADED[spec]
 
 
@@ -366,22 +370,26 @@ def _check_provided(spec: Plugin, present: set[str]) -> Status:
 def _check_files(spec: Plugin, ffi_version: str) -> Status:
     """Check that the library is there and was built for one exact tvm-ffi."""
     if not spec.library.is_file():
-        return _status(spec, f"{spec.library} was not built", remedies.kit_rebuild())
+        return _status(spec, f"{spec.library} was not built", _rebuild(spec))
     try:
         info = read_build_info(spec.directory)
     except PluginError as error:
-        return _status(spec, str(error), remedies.kit_rebuild())
+        return _status(spec, str(error), _rebuild(spec))
     if spec.name not in info.plugins:
         reason = f"{spec.library} is older than its build_info.json, which does not list it"
-        return _status(spec, reason, remedies.kit_rebuild())
+        return _status(spec, reason, _rebuild(spec))
     if info.tvm_ffi != ffi_version:
         reason = (
             f"{spec.library.name} was built for apache-tvm-ffi {info.tvm_ffi}, "
             f"but {ffi_version} is installed, and their ABIs may differ"
         )
-        return _status(spec, reason, remedies.kit_rebuild(against_installed_ffi=True))
+        return _status(spec, reason, _rebuild(spec, against_installed_ffi=True))
     detail = f"{info.kit}, built for apache-tvm-ffi {info.tvm_ffi} with {info.compiler}"
     return Status(f"plugin:{spec.name}", ok=True, detail=detail)
+
+
+def _rebuild(spec: Plugin, *, against_installed_ffi: bool = False) -> str:
+    return spec.rebuild or remedies.kit_rebuild(against_installed_ffi=against_installed_ffi)
 
 
 def _status(spec: Plugin, reason: str, remedy: str) -> Status:

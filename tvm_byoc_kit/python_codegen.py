@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
 from tvm_byoc_kit import plugin_build
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from tvm_byoc_kit.backend import Backend
     from tvm_byoc_kit.graph import Graph
 
-__all__ = ["compile_regions", "plain", "provide", "provide_runtime", "take_raised"]
+__all__ = ["compile_regions", "plain", "provide", "provide_runtime", "remembering", "take_raised"]
 
 # Backends whose `relax.ext.<name>` is registered when TVM is imported, unless TVM was built with
 # one, which then compiles their regions.
@@ -117,8 +118,15 @@ def compile_regions(
     constant_names: Mapping[Any, str],
 ) -> list[Any]:
     """One payload module for each region: ``relax.ext.<name>``, of a backend that is provided."""
-    try:
+    with remembering():
         return _compile_regions(name, functions, options, constant_names)
+
+
+@contextmanager
+def remembering() -> Iterator[None]:
+    """Keep what the block, a codegen, raises for `take_raised`."""
+    try:
+        yield
     except (ByocError, KeyboardInterrupt) as error:
         _RAISED.error = error
         raise

@@ -8,7 +8,19 @@ from typing import Any, Union
 
 from tvm_byoc_kit.signature import dimension
 
-__all__ = ["FREE", "Free", "Mixed", "RowScope", "Rows", "Sizes", "State", "leaves", "number", "sizes_of", "text_of"]
+__all__ = [
+    "FREE",
+    "Free",
+    "Mixed",
+    "RowScope",
+    "Rows",
+    "Sizes",
+    "State",
+    "leaves",
+    "number",
+    "sizes_of",
+    "text_of",
+]
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tvm_byoc_kit.artifact import Manifest, read_manifest, write_artifact
 from tvm_byoc_kit.availability import probe
+from tvm_byoc_kit.device_library import DeviceLibrary
 from tvm_byoc_kit.errors import (
     ArtifactError,
     BackendUnavailable,
@@ -19,7 +20,7 @@ from tvm_byoc_kit.errors import (
 )
 from tvm_byoc_kit.input_checks import checked_inputs
 from tvm_byoc_kit.loading import device_probes, open_library
-from tvm_byoc_kit.machine import is_cuda
+from tvm_byoc_kit.machine import is_cuda, why_not_on_gpu
 from tvm_byoc_kit.staging import Staging, aligned_copy, flatten_outputs, is_shared
 from tvm_byoc_kit.variant_calls import Lane, VariantCalls
 
@@ -73,6 +74,11 @@ class Executable:
         return getattr(self._built, "mod", self._built)
 
     @property
+    def _runnable(self) -> Any:
+        """What a virtual machine is made from: an executable is compiled, a library is loaded."""
+        return self.module if isinstance(self._built, DeviceLibrary) else self._built
+
+    @property
     def inputs(self) -> tuple[TensorSpec, ...]:
         """Names, shapes and dtypes of the inputs, in calling order."""
         return self.manifest.inputs
@@ -107,7 +113,7 @@ class Executable:
         self._check_device()
         device = _device(self.manifest.target)
         try:
-            vm = VirtualMachine(self._built, device)
+            vm = VirtualMachine(self._runnable, device)
             call = vm[self.manifest.entry]
         except Exception as error:  # whatever TVM and the regions' runtimes raise
             raise ModelError(f"TVM cannot start the model: {reason(error)}") from error
@@ -241,7 +247,7 @@ class Executable:
         ArtifactError
             When it cannot be written or linked, or was itself loaded from an artifact.
         """
-        if self._built is self.module:
+        if not isinstance(self._built, DeviceLibrary) and self._built is self.module:
             raise ArtifactError(
                 "an Executable that was loaded from an artifact cannot be linked again; copy the "
                 "artifact's file"
@@ -271,6 +277,11 @@ class Executable:
                 raise BackendUnavailable(
                     self.manifest.backend, "device", status.detail, status.remedy
                 )
+        other = why_not_on_gpu(self.manifest.device_code)
+        if other is not None:
+            raise BackendUnavailable(
+                self.manifest.backend, "device", f"it {other}", "build it for this GPU"
+            )
 
     def __repr__(self) -> str:
         ins, outs = ", ".join(map(str, self.inputs)), ", ".join(map(str, self.outputs))

@@ -33,13 +33,14 @@ def find_tool(name: str) -> str | None:
 def find_nvcc() -> str | None:
     """Path of nvcc, or None.
 
-    Looked for on ``$PATH``, then in ``$CUDA_PATH``, ``$CUDA_HOME``, ``/usr/local/cuda`` and where
-    pip's ``cuda-toolkit`` puts it.
+    Looked for in ``$CUDA_PATH`` and ``$CUDA_HOME``, then on ``$PATH``, where pip's
+    ``cuda-toolkit`` puts it, and in ``/usr/local/cuda``.
     """
-    named = filter(None, map(os.environ.get, ("CUDA_PATH", "CUDA_HOME")))
-    roots = (*map(Path, named), Path("/usr/local/cuda"), pip_cuda())
-    found = (shutil.which("nvcc", path=str(root / "bin")) for root in roots)
-    return shutil.which("nvcc") or next(filter(None, found), None)
+    named = [Path(root) for root in map(os.environ.get, ("CUDA_PATH", "CUDA_HOME")) if root]
+    for root in (*named, None, pip_cuda(), Path("/usr/local/cuda")):
+        if found := shutil.which("nvcc", path=None if root is None else str(root / "bin")):
+            return found
+    return None
 
 
 def pip_cuda() -> Path:

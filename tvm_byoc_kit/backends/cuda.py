@@ -7,6 +7,10 @@ from tvm_byoc_kit.backend import Backend
 BACKEND = Backend(
     name="cuda",
     summary="TVM's own CUDA code, no offload",
-    requires={"partition": ("tvm",), "codegen": ("target:cuda",), "device": ("device:cuda",)},
+    requires={
+        "partition": ("tvm",),
+        "codegen": ("target:cuda", "compiler"),
+        "device": ("device:cuda",),
+    },
     target="cuda",
 )

@@ -12,6 +12,7 @@ from tvm_byoc_kit.cli import (  # noqa: F401 - each adds its command to the prog
     compile_command,
     doctor_command,
     inspect_command,
+    new_command,
     partition_command,
     plugin_commands,
     profile_command,

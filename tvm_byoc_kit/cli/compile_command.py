@@ -48,9 +48,14 @@ def compile(  # noqa: A001 - the command's name
     ],
     backend: BackendName = "example_npu",
     shape: Shapes = None,
-    target: Annotated[str | None, typer.Option(help="TVM target of the host part.")] = None,
+    target: Annotated[
+        str | None,
+        typer.Option(
+            help="Target of the host part: one of TVM's, or GPUs by name, `a100` or `a100,h100`."
+        ),
+    ] = None,
     option: Options = None,
-    fp16: Annotated[bool, typer.Option("--fp16", help="TensorRT: compute in 16 bits.")] = False,
+    fp16: Annotated[bool, typer.Option("--fp16", help="Compute in 16 bits.")] = False,
     profile: Profiles = None,
     sm: ComputeCapabilities = None,
     batch: Batch = None,
@@ -76,6 +81,8 @@ def compile(  # noqa: A001 - the command's name
         sizes = parse_sizes(batch, bucket, fallback, no_pad, mask)
         shapes = open_shapes(options.get("profiles")) | shapes_for(model, *sizes)
         imported = byoc.load_model(model, shapes=shapes | parse_shapes(shape))
+        if fp16 and backend != "tensorrt":
+            imported = byoc.half_precision(imported, backend)
         exe, parts = compile_sizes(
             imported,
             byoc.get_backend(backend),
@@ -85,7 +92,7 @@ def compile(  # noqa: A001 - the command's name
             options=options or None,
         )
         exe.export(output)
-    coverage = parts.coverage
+    coverage, code = parts.coverage, byoc.device_code(output)
     facts = {
         "model": str(model),
         "artifact": str(output),
@@ -99,6 +106,7 @@ def compile(  # noqa: A001 - the command's name
         console.print(str(coverage), markup=False)
         for name, fact in variant_facts(exe.manifest.variants):
             console.print(f"{name}: {fact}", markup=False)
-        console.print(f"wrote {output} ({facts['bytes']} bytes)", markup=False)
+        holding = f", {code}" if code else ""
+        console.print(f"wrote {output} ({facts['bytes']} bytes{holding})", markup=False)
 
     show_facts(console, as_json, facts, show)

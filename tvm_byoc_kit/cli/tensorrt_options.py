@@ -28,9 +28,9 @@ ComputeCapabilities = Annotated[
 def tensorrt_options(
     backend: str, fp16: bool, profiles: list[str] | None, capabilities: list[int] | None
 ) -> dict[str, Any]:
-    """The options behind --fp16, --profile and --sm, as far as they are given."""
+    """The options behind --fp16, --profile and --sm, as far as TensorRT has them."""
     given: dict[str, Any] = {}
-    if fp16:
+    if fp16 and backend == "tensorrt":
         given["precision"] = "fp16"
     if capabilities:
         given["compute_capabilities"] = tuple(capabilities)
@@ -40,8 +40,8 @@ def tensorrt_options(
         given["profiles"] = parse_profiles(profiles)
     if given and backend != "tensorrt":
         raise OptionError(
-            f"--fp16, --profile and --sm are for --backend tensorrt, not {backend}; the options of "
-            "others are given with --option"
+            f"--profile and --sm are for --backend tensorrt, not {backend}; the options of others "
+            "are given with --option"
         )
     return given
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tvm_byoc_kit.backends.tensorrt.atomic_file import TEMPORARY, write_whole
+from tvm_byoc_kit.atomic_file import TEMPORARY, write_whole
 from tvm_byoc_kit.backends.tensorrt.engine_cache import (
     KEY_OPTIONS,
     OTHER_OPTIONS,

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tvm_byoc_kit.atomic_file import write_whole
 from tvm_byoc_kit.availability import probe
-from tvm_byoc_kit.backends.tensorrt.atomic_file import write_whole
-from tvm_byoc_kit.backends.tensorrt.monitor import interruptible, make_monitor, showing
+from tvm_byoc_kit.backends.tensorrt.monitor import interruptible, make_monitor
 from tvm_byoc_kit.backends.tensorrt.network import build_network
 from tvm_byoc_kit.backends.tensorrt.profiles import input_shapes, ranges_of
+from tvm_byoc_kit.build_progress import showing
 from tvm_byoc_kit.errors import BackendUnavailable, ModelError, OptionError
 
 if TYPE_CHECKING:

@@ -1,30 +1,23 @@
-"""Engines that were built, in a folder, under a name that is all of what went into them.
-
-Any number of processes may use one folder at once: a file is written under another name and moved
-into place, and one that is gone when it is to be read, or to be removed, is a miss, or no matter.
-What cannot be read, or is no engine, is a miss with a warning, and the next build writes over it.
-"""
+"""Engines that were built, in a folder, under a name that is all of what went into them."""
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import hashlib
 import json
 import os
 import time
-import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tvm_byoc_kit.backends.tensorrt.atomic_file import TEMPORARY, write_whole
 from tvm_byoc_kit.backends.tensorrt.graph_bytes import digest
 from tvm_byoc_kit.backends.tensorrt.payload import FORMAT, read_header, unpack
 from tvm_byoc_kit.errors import ArtifactError
+from tvm_byoc_kit.file_cache import FileCache, cache_directory
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from rich.table import Table
 
@@ -44,7 +37,6 @@ __all__ = [
 ]
 
 DIRECTORY_VARIABLE = "TVM_BYOC_ENGINE_CACHE"
-_SUFFIX = ".byoc-engine"  # not .engine, as other tools call theirs: a folder may be shared
 
 #: Options that an engine depends on: part of its name.
 KEY_OPTIONS = (
@@ -72,10 +64,7 @@ OTHER_OPTIONS = (
 
 def default_directory() -> Path:
     """``$TVM_BYOC_ENGINE_CACHE``, or ``tvm_byoc_kit/engines`` in the user's cache."""
-    if chosen := os.environ.get(DIRECTORY_VARIABLE):
-        return Path(chosen)
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return cache / "tvm_byoc_kit" / "engines"
+    return cache_directory(DIRECTORY_VARIABLE, "engines")
 
 
 def make_key(
@@ -148,106 +137,31 @@ class Entry:
     region: str
 
 
-class EngineCache:
+class EngineCache(FileCache):
     """A folder of engines.
 
     Parameters
     ----------
     directory : Path
-        Made at the first `put`.
     limit : int
-        Bytes that it may hold; `put` removes what was not used for longest.
+        As in `FileCache`.
     """
 
+    suffix = ".byoc-engine"  # not .engine, as other tools call theirs: a folder may be shared
+    what = "engine"
+
     def __init__(self, directory: str | os.PathLike[str], limit: int = 4 << 30) -> None:
-        self.directory = Path(directory)
-        self.limit = limit
+        super().__init__(directory, limit)
 
-    def get(self, key: str) -> bytes | None:
-        """The payload that was put under `key`, or None; it counts as used now.
-
-        Warns
-        -----
-        RuntimeWarning
-            When there is one that cannot be read, or was put under another key.
-        """
-        path = self._path(key)
-        try:
-            data = path.read_bytes()
-            _check(data, key)
-        except FileNotFoundError:
-            return None
-        except (OSError, ArtifactError) as error:
-            warnings.warn(
-                f"tvm_byoc_kit: the cached engine {path} cannot be used ({error}); it is built "
-                "again",
-                RuntimeWarning,
-                stacklevel=2,
-            )
-            return None
-        with contextlib.suppress(OSError):  # removed meanwhile, or another user's
-            os.utime(path)
-        return data
-
-    def put(self, key: str, payload: bytes) -> None:
-        """Keep a payload under `key`, which its header has to name too.
-
-        Warns
-        -----
-        RuntimeWarning
-            When it cannot be written: a build goes on without.
-        """
-        try:
-            write_whole(self._path(key), payload)
-            self._shrink()
-        except OSError as error:
-            warnings.warn(
-                f"tvm_byoc_kit: the engine cannot be kept in {self.directory} ({error})",
-                RuntimeWarning,
-                stacklevel=2,
-            )
+    def check(self, key: str, data: bytes) -> None:
+        """That the header names the key."""
+        if unpack(data)[0].key != key:
+            raise ArtifactError("it is another engine, under a name that is not its own")
 
     def entries(self) -> tuple[Entry, ...]:
         """What is there, last used first."""
-        found = [entry for path in self._files() if (entry := _entry(path)) is not None]
+        found = [entry for path in self.files() if (entry := _entry(path)) is not None]
         return tuple(sorted(found, key=lambda entry: (-entry.used, entry.key)))
-
-    def clear(self) -> int:
-        """Remove all engines, and what interrupted processes left; gives the number of engines."""
-        removed = sum(_remove(path) for path in self._files())
-        for path in self._unfinished():
-            _remove(path)
-        return removed
-
-    def _path(self, key: str) -> Path:
-        return self.directory / f"{key}{_SUFFIX}"
-
-    def _files(self) -> list[Path]:
-        return list(self.directory.glob(f"*{_SUFFIX}"))
-
-    def _unfinished(self) -> Iterator[Path]:
-        """Files that no process can be writing any more."""
-        for path in self.directory.glob(f"{TEMPORARY}*"):
-            with contextlib.suppress(OSError):
-                if time.time() - path.stat().st_mtime > _ABANDONED_SECONDS:
-                    yield path
-
-    def _shrink(self) -> None:
-        """Remove what was not used for longest, until the rest fits; the newest always stays."""
-        stats = []
-        for path in self._files():
-            with contextlib.suppress(OSError):
-                stat = path.stat()
-                stats.append((stat.st_mtime_ns, stat.st_size, path))
-        total = sum(size for _, size, _ in stats)
-        for _, size, path in sorted(stats)[:-1]:
-            if total <= self.limit:
-                break
-            total -= size
-            _remove(path)
-
-
-_ABANDONED_SECONDS = 3600.0
 
 
 def as_table(directory: Path, entries: Sequence[Entry]) -> Table:
@@ -285,16 +199,3 @@ def _entry(path: Path) -> Entry | None:
     except (OSError, ArtifactError):
         vendor, capabilities, region = "unreadable", (), ""
     return Entry(path.stem, stat.st_size, stat.st_mtime, vendor, capabilities, region)
-
-
-def _check(payload: bytes, key: str) -> None:
-    if unpack(payload)[0].key != key:
-        raise ArtifactError("it is another engine, under a name that is not its own")
-
-
-def _remove(path: Path) -> bool:
-    try:
-        path.unlink()
-    except OSError:
-        return False
-    return True

@@ -1,28 +1,17 @@
-"""Watching an engine being built: a bar on a terminal, and stopping it."""
+"""Watching an engine being built, and stopping it."""
 
 from __future__ import annotations
 
-import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
-
-from tvm_byoc_kit import terminal
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
-    from rich.progress import TaskID
+    from tvm_byoc_kit.build_progress import Display
 
-__all__ = ["Display", "interruptible", "make_monitor", "showing"]
+__all__ = ["interruptible", "make_monitor"]
 
 T = TypeVar("T")
-
-
-class Display(Protocol):
-    """What a build reports to."""
-
-    def __call__(self, phase: str, done: int, steps: int) -> None:
-        """So many `steps` of a phase are `done`; all of them when it is over."""
 
 
 def make_monitor(module: Any, display: Display, cancelled: threading.Event) -> Any:
@@ -93,41 +82,3 @@ def interruptible(work: Callable[[], T], cancelled: threading.Event) -> T:
 
 _START_SECONDS = 1.0
 _POLL_SECONDS = 0.1  # a wait without a limit cannot be interrupted on every platform
-
-
-@contextmanager
-def showing(region: str, *, wanted: bool) -> Iterator[Display]:
-    """A display for the build of `region`: in the command line's spinner, as a bar, or nowhere.
-
-    Parameters
-    ----------
-    region : str
-    wanted : bool
-        Whether to show anything at all.
-    """
-    if wanted and terminal.has_spinner():
-        yield lambda phase, done, steps: terminal.say(f"{region}: {phase} {done}/{steps}")
-    elif wanted and sys.stderr.isatty():
-        with _bars(region) as display:
-            yield display
-    else:
-        yield lambda phase, done, steps: None  # noqa: ARG005
-
-
-@contextmanager
-def _bars(region: str) -> Iterator[Display]:
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        tasks: dict[str, TaskID] = {}
-
-        def display(phase: str, done: int, steps: int) -> None:
-            if phase not in tasks:
-                tasks[phase] = progress.add_task(f"{region}: {phase}", total=max(steps, 1))
-            progress.update(tasks[phase], completed=done or (0 if steps else 1))
-            if done >= steps:
-                progress.remove_task(tasks.pop(phase))
-
-        yield display

@@ -1,0 +1,45 @@
+"""What my_backend takes over, and the reasons for what it refuses."""
+
+import tvm_byoc_kit as byoc
+
+CONV, MATMUL = "relax.nn.conv2d", "relax.matmul"
+ADD, RELU = "relax.add", "relax.nn.relu"
+
+# Chains of ops, the longer before the shorter: one match becomes one call.
+PATTERNS = [
+    byoc.Pattern("conv2d_bias_relu", [CONV, ADD, RELU]),
+    byoc.Pattern("conv2d_bias", [CONV, ADD]),
+    byoc.Pattern("conv2d", [CONV]),
+    byoc.Pattern("matmul_bias_relu", [MATMUL, ADD, RELU]),
+    byoc.Pattern("matmul_bias", [MATMUL, ADD]),
+    byoc.Pattern("matmul", [MATMUL]),
+    byoc.Pattern("max_pool2d", ["relax.nn.max_pool2d"]),
+    byoc.Pattern("reshape", ["relax.reshape"]),
+    byoc.Pattern("add", [ADD]),
+    byoc.Pattern("relu", [RELU]),
+]
+
+# Attributes that the kernels have no code for, and the value that they need.
+NEEDS = {
+    CONV: {"data_layout": "NCHW", "kernel_layout": "OIHW", "groups": 1, "dilation": 1},
+    "relax.nn.max_pool2d": {"layout": "NCHW", "ceil_mode": False, "dilation": 1},
+}
+
+
+def refusal(call):
+    """Why the backend cannot run `call`, a call of an op that a pattern names."""
+    for tensor in [*call.args, call]:
+        if not hasattr(tensor.ty, "shape"):  # a shape, such as reshape's second operand
+            continue
+        if tensor.ty.dtype != "float32":
+            return f"{call.op.name} of {tensor.ty.dtype}; my_backend has float32"
+        if not all(hasattr(dim, "value") for dim in tensor.ty.shape or [None]):
+            return f"{call.op.name} of an open shape; my_backend needs fixed shapes"
+    if call.op.name == MATMUL and any(len(arg.ty.shape) != 2 for arg in call.args):
+        return f"{MATMUL} of batches or vectors; my_backend multiplies matrices"
+    for name, needed in NEEDS.get(call.op.name, {}).items():
+        found = getattr(call.attrs, name)
+        values = [found] if isinstance(found, (int, str)) else list(found)
+        if any(value != needed for value in values):
+            return f"{call.op.name}: {name} is {found}; my_backend has {needed}"
+    return None

@@ -1,0 +1,22 @@
+// What TVM calls with the regions of a model, when it is built.
+#include <tvm/ffi/reflection/registry.h>
+
+#include "runtime.h"
+
+namespace {
+
+namespace ffi = tvm::ffi;
+
+ffi::Array<ffi::Module> Compile(ffi::Array<ffi::ObjectRef> functions,
+                                ffi::Map<ffi::String, ffi::Any> options,
+                                ffi::Map<ffi::ObjectRef, ffi::String> constant_names) {
+  ffi::Array<ffi::Module> modules;
+  for (const ffi::ObjectRef& function : functions) {
+    modules.push_back(MakeRegion(byoc::SerializeRegion(function, options, constant_names)));
+  }
+  return modules;
+}
+
+TVM_FFI_STATIC_INIT_BLOCK() { ffi::reflection::GlobalDef().def("relax.ext.my_backend", Compile); }
+
+}  // namespace

@@ -1,0 +1,25 @@
+"""From a region of the model to the bytes that the artifact stores: here, JSON."""
+
+import json
+
+import tvm_byoc_kit as byoc
+from tvm_byoc_kit.graph import Value
+
+
+def codegen(graph, options):
+    program = {
+        "precision": options["precision"],
+        "names": [value.name for value in (*graph.inputs, *graph.constants)],
+        "ops": [
+            {
+                "op": op.name,
+                "reads": [v.name for v in op.operands if isinstance(v, Value)],
+                "writes": op.results[0].name,
+                "shape": op.results[0].shape,
+                "attrs": dict(op.attrs),
+            }
+            for op in graph.ops
+        ],
+        "outputs": [value.name for value in graph.outputs],
+    }
+    return byoc.Payload(json.dumps(program).encode(), graph.constants)
