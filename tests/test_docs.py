@@ -95,13 +95,13 @@ def test_every_block_of_a_page_runs(page: str, shown: str, tmp_path: Path) -> No
     assert shown in done.stdout
 
 
+@pytest.mark.slow
 def test_code_and_commands_of_dynamic_sizes_run(folder: Path) -> None:
     page = (ROOT / "docs/dynamic_sizes.md").read_text(encoding="utf-8")
-    for number, code in enumerate(re.findall(r"^```python\n(.*?)^```$", page, re.M | re.DOTALL)):
-        (folder / f"{number}.py").write_text(code, encoding="utf-8")
-    (commands,) = re.findall(r"^```bash\n(.*?)^```$", page, re.M | re.DOTALL)
-    scripts = [f"{sys.executable} {path}" for path in sorted(folder.glob("*.py"))]
-    for command in (*scripts, *commands.splitlines()):
+    blocks = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    (folder / "page.py").write_text("\n".join(blocks), encoding="utf-8")
+    (commands,) = re.findall(r"^```bash\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    for command in (f"{sys.executable} page.py", *commands.splitlines()):
         done = subprocess.run(
             ["bash", "-c", command], cwd=folder, capture_output=True, text=True, check=False
         )

@@ -18,6 +18,7 @@ from tvm import relax
 from tvm.relax import op as R  # noqa: N812 - as TVM calls it
 from tvm.script import ir as I  # noqa: N812
 from tvm.script import relax as RS  # noqa: N812
+from tvm.script import tirx as T  # noqa: N812
 
 import tvm_byoc_kit as byoc
 from tvm_byoc_kit.errors import OptionError
@@ -59,6 +60,10 @@ PROVED: dict[str, tuple[dict[str, Any], Body]] = {
     "a constant broadcast to the batch": (
         {"x": X},
         lambda x: R.concat([x, R.broadcast_to(constant(1, 1, 4), (symbol(x), 1, 4))], 1),
+    ),
+    "a new axis before the rows": (
+        {"x": X},
+        lambda x: R.broadcast_to(x, (2, symbol(x), 3, 4)),
     ),
     "rows times weights": ({"x": X}, lambda x: R.matmul(x, constant(4, 5))),
     "rows times an input without rows": ({"x": MATRIX, "w": WEIGHTS}, R.matmul),
@@ -393,6 +398,21 @@ class Calling:
         return Calling.helper(x)
 
 
+@I.ir_module
+class Renaming:
+    @RS.function
+    def main(x: RS.Tensor(("n", 4), "float32")) -> RS.Tensor((1,), "float32"):  # noqa: N805
+        m = T.int64()
+        _ = RS.match_cast(x, RS.Tensor((m, 4), "float32"))
+        ones = RS.ones(RS.shape([m]), "float32")
+        return RS.sum(ones, axis=[0], keepdims=True)
+
+
+def test_another_name_for_the_number_of_rows_is_followed() -> None:
+    """Nothing of the rows is in the result, but how many they are."""
+    assert "ones" in str(why_dependent(byoc.load_model(Renaming), "n"))
+
+
 @pytest.mark.parametrize(("module", "what"), [(Branching, "If"), (Calling, "helper")])
 def test_branches_and_other_functions_are_refused(module: tvm.IRModule, what: str) -> None:
     reason = why_dependent(byoc.load_model(module, entry="main"), "n")
@@ -406,6 +426,15 @@ def test_each_output_and_each_dimension_counts(make_module: Any) -> None:
     model = byoc.load_model(module)
     assert why_dependent(model, "n") is None
     assert "softmax" in str(why_dependent(model, "m"))
+
+
+def test_two_dimensions_of_one_name_are_one_size(make_module: Any) -> None:
+    """TVM allows it; the sizes of a call are told by name."""
+    other = tvm.tirx.Var("n", "int64")
+    module = make_module(
+        {"x": MATRIX, "y": ((other, 4), "float32")}, lambda x, y: (R.exp(x), R.sum(y, [0]))
+    )
+    assert "input `y`" in str(why_dependent(byoc.load_model(module), "n"))
 
 
 def test_an_unknown_dimension_is_refused_with_those_there_are(make_module: Any) -> None:

@@ -97,8 +97,12 @@ def _renumbered(places: Places) -> Places:
 
 
 def _normalization(call: Any, ranks: Sequence[int]) -> Axes:
-    """Statistics over ``axes``; scale and shift hold no rows."""
-    return _first_only(_except(_ints(call.attrs.axes) or (), ranks[0]), ranks)
+    """Statistics over ``axes``; scale and shift, for each channel, hold no rows."""
+    met = (
+        *(_ints(call.attrs.axes) or ()),
+        *(_ints(getattr(call.attrs, "channel_axis", None)) or ()),
+    )
+    return _first_only(_except(met, ranks[0]), ranks)
 
 
 def _first_only(places: Places, ranks: Sequence[int]) -> Axes:
@@ -141,11 +145,6 @@ def _batch_norm(call: Any, ranks: Sequence[int]) -> Axes:
     met = [channel, *(others if call.attrs.training else [])]
     axes = _first_only(_except(met, rank), ranks)
     return Axes(axes.places, results=1)
-
-
-def _group_norm(call: Any, ranks: Sequence[int]) -> Axes:
-    met = [int(call.attrs.channel_axis), *(_ints(call.attrs.axes) or ())]
-    return _first_only(_except(met, ranks[0]), ranks)
 
 
 def _matmul(_call: Any, ranks: Sequence[int]) -> Axes:
@@ -257,7 +256,8 @@ def _outer(_call: Any, _ranks: Sequence[int]) -> Axes:
 
 def _attention(call: Any, ranks: Sequence[int]) -> Axes:
     """Of ``(batch, sequence, head, depth)``; a bias is ``(batch, head, query, key)``."""
-    query = None if call.attrs.causal_mask is not None else 1
+    by_place = (call.attrs.causal_mask, call.attrs.window_size) != (None, None)
+    query = None if by_place else 1
     key = (0, None, None, None)
     bias = ((0, None, query, None)[-rank:] for rank in ranks[3:])
     return Axes(((0, query, None, None), key, key, *bias), broadcasts=True)
@@ -289,7 +289,6 @@ _TABLE: tuple[tuple[Rule, str], ...] = (
         add atan2 bitwise_and bitwise_or bitwise_xor divide equal floor_divide floor_mod greater
         greater_equal left_shift less less_equal log_add_exp logical_and logical_or logical_xor
         maximum minimum mod multiply not_equal power right_shift subtract ewise_fma where
-        broadcast_to
         """,
     ),
     (
@@ -300,8 +299,7 @@ _TABLE: tuple[tuple[Rule, str], ...] = (
         """,
     ),
     (_reduction, "argmax argmin max mean median min prod std sum variance"),
-    (_normalization, "nn.instance_norm nn.layer_norm nn.rms_norm"),
-    (_group_norm, "nn.group_norm"),
+    (_normalization, "nn.group_norm nn.instance_norm nn.layer_norm nn.rms_norm"),
     (_batch_norm, "nn.batch_norm"),
     (
         _by_layout("N"),

@@ -13,7 +13,18 @@ from tvm_byoc_kit.errors import OptionError
 from tvm_byoc_kit.op_names import tag_of
 from tvm_byoc_kit.rewriting import op_name
 from tvm_byoc_kit.row_rules import state_of_call
-from tvm_byoc_kit.row_scope import Mixed, Rows, RowScope, State, leaves, number, text_of
+from tvm_byoc_kit.row_scope import (
+    FREE,
+    Mixed,
+    Rows,
+    RowScope,
+    State,
+    leaves,
+    number,
+    sizes_of,
+    symbols_of,
+    text_of,
+)
 
 if TYPE_CHECKING:
     from tvm_byoc_kit.model import ImportedModel
@@ -59,9 +70,8 @@ def why_dependent(model: ImportedModel, symbol: str) -> str | None:
 
 
 def _scope(function: Any, symbol: str) -> RowScope:
-    from tvm import relax
-
-    symbols = relax.analysis.defined_symbolic_vars(function)
+    sizes = [size for param in function.params for size in sizes_of(param.ty) or ()]
+    symbols = list(dict.fromkeys(var for size in sizes for var in symbols_of(size)))
     for var in symbols:
         if var.name == symbol:
             return RowScope(var, symbols)
@@ -80,6 +90,8 @@ def _follow(body: Any, scope: RowScope) -> None:
             is_call = isinstance(value, relax.Call)
             state = state_of_call(value, scope) if is_call else scope.state(value)
             if isinstance(binding, relax.MatchCast):
+                if state != FREE:
+                    scope.name_sizes(binding.ty)
                 state = scope.checked(state, binding.ty)
             scope.states[binding.var] = state
 

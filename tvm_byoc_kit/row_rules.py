@@ -184,8 +184,8 @@ def _is_whole(bounds: Sequence[Any], scope: RowScope) -> bool:
 def _concat(call: Any, scope: RowScope) -> State:
     """All rows, and all rows again: further repetitions of them."""
     operands, _ = _operands(call.args, scope)
-    first, ty = operands[0]
-    if not isinstance(first, Rows) or first.axis != int(call.attrs.axis) % ty.ndim:
+    (first, ty), axis = operands[0], call.attrs.axis
+    if not isinstance(first, Rows) or axis is None or first.axis != int(axis) % ty.ndim:
         return _by_axes(call, scope)
     if not all(isinstance(state, Rows) and _agree(first, state, scope) for state, _ in operands):
         return _by_axes(call, scope)
@@ -211,12 +211,11 @@ def _fill(call: Any, scope: RowScope) -> State:
 
 def _broadcast(call: Any, scope: RowScope) -> State:
     """What is the same for all rows may be repeated for each of them."""
-    state = scope.state(call.args[0])
-    if state == FREE:
-        return scope.in_order(call.ty)
-    return (
-        _carried(call, [(state, call.args[0].ty)], [0], scope) if isinstance(state, Rows) else state
-    )
+    data = call.args[0]
+    state = scope.state(data)
+    if isinstance(state, Rows):
+        return state.at(state.axis + call.ty.ndim - data.ty.ndim)
+    return scope.in_order(call.ty) if state == FREE else state
 
 
 def _shape_to_tensor(call: Any, scope: RowScope) -> State:

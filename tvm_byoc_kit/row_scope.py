@@ -19,6 +19,7 @@ __all__ = [
     "leaves",
     "number",
     "sizes_of",
+    "symbols_of",
     "text_of",
 ]
 
@@ -80,8 +81,10 @@ class RowScope:
         self.where = ""
         """The binding that is looked at, as messages name it."""
         self._rows = rows
+        self._known = list(symbols)
+        self._varying = [symbol for symbol in self._known if symbol.name == rows.name]
         self._analyzer = Analyzer()
-        for symbol in symbols:
+        for symbol in self._known:
             self._analyzer.bind(symbol, Range(number(1), number(_LARGEST)))
 
     # --- Dimensions -----------------------------------------------------------------------------
@@ -99,16 +102,16 @@ class RowScope:
 
     def depends(self, expr: Any) -> bool:
         """Whether a number changes with the number of rows."""
-        from tvm import relax
+        symbols = symbols_of(self._analyzer.simplify(expr))
+        return any(symbol.same_as(other) for symbol in symbols for other in self._varying)
 
-        found = False
-
-        def look(part: Any) -> None:
-            nonlocal found
-            found = found or self._rows.same_as(part)
-
-        relax.analysis.post_order_visit(self._analyzer.simplify(expr), look)
-        return found
+    def name_sizes(self, ty: Any) -> None:
+        """Takes the symbols that `ty` gives to sizes of a value with rows for such that vary."""
+        sizes = [size for _, leaf in leaves(FREE, ty) for size in sizes_of(leaf) or ()]
+        new = [
+            s for size in sizes for s in symbols_of(size) if not any(map(s.same_as, self._known))
+        ]
+        self._varying += new
 
     def row_axes(self, sizes: Sequence[Any]) -> list[int]:
         """The axes whose size changes with the number of rows."""
@@ -202,6 +205,15 @@ class RowScope:
             f"{self.where} has shape {text_of(ty)}, in which the rows of `{self._rows.name}` "
             "are not on an axis of their own"
         )
+
+
+def symbols_of(expr: Any) -> list[Any]:
+    """The symbols that a number is computed from."""
+    from tvm import relax
+
+    found: list[Any] = []
+    relax.analysis.post_order_visit(expr, found.append)
+    return [part for part in found if isinstance(part, relax.Var)]
 
 
 def number(value: int) -> Any:
