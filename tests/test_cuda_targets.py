@@ -166,6 +166,8 @@ def test_an_unknown_name_is_refused_by_build_with_the_list(make_module: Any) -> 
         (("sm_80",), "8.0", True),
         (("sm_80",), "8.9", True),  # a later minor version
         (("sm_86",), "8.0", False),
+        (("sm_86",), "8.7", False),  # Orin is a Tegra
+        (("sm_87",), "8.9", False),
         (("sm_80",), "9.0", False),
         (("sm_80", "sm_90"), "9.0", True),
         (("sm_90a",), "9.0", True),
