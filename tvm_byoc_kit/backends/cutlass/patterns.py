@@ -56,9 +56,7 @@ def _products() -> Iterator[FusionPattern]:
             yield _pattern(name, *_reshaped(_product(product, bias, ""), activation))
 
 
-def _residual(
-    product: str, bias: str, activation: str, operation: str, last: str
-) -> FusionPattern:
+def _residual(product: str, bias: str, activation: str, operation: str, last: str) -> FusionPattern:
     from tvm.relax.backend.patterns import make_residual_block_pattern
 
     name = f"cutlass.{product}{bias}{activation}_residual_{operation.removeprefix('relax.')}{last}"
