@@ -45,8 +45,11 @@ def prepare(folder: Path, options: argparse.Namespace) -> int:
 
 
 def _show_plan(plan: Plan, options: argparse.Namespace) -> None:
-    for item in plan.items:
-        print(f"{item.name:26}{_missing(item) or 'will be built'}")
+    from tvm_byoc_kit import native
+
+    with native.without_torch():
+        for item in plan.items:
+            print(f"{item.name:26}{_missing(item) or 'will be built'}")
     wheels = (
         "none (--no-wheels)"
         if options.no_wheels
@@ -98,9 +101,11 @@ def _try(what: str, work: Callable[[], Any]) -> tuple[Any, str]:
 
 def _load(model: str) -> Any:
     import tvm_byoc_kit as byoc
+    from tvm_byoc_kit import native
 
     if MODELS[model].make is None:
-        return byoc.load_model(ROOT / DIGITS)
+        with native.without_torch():
+            return byoc.load_model(ROOT / DIGITS)
     module, example = make_torch_model(model)
     return byoc.load_model(module, (example,))
 

@@ -226,12 +226,12 @@ def _open(folder: Path, item: Item) -> Contender:
 
 
 def _open_artifact(folder: Path, item: Item, inputs: list[Any]) -> Contender:
-    import tvm
-
     import tvm_byoc_kit as byoc
     from tvm_byoc_kit.contenders import Contender
 
     exe = byoc.load(folder / item.file)
+    import tvm  # after `load`, which keeps it from importing torch
+
     device = tvm.cuda(0) if SIDES[item.side].gpu else tvm.cpu()
     function = exe.vm[exe.manifest.entry]
     tensors = [tvm.runtime.tensor(array, device) for array in inputs]
