@@ -7,7 +7,6 @@ import re
 import shutil
 import site
 import subprocess
-import sys
 import sysconfig
 import venv
 from pathlib import Path
@@ -49,7 +48,7 @@ class Workbench:
         )
         Path(packages, "parent.pth").write_text("\n".join(site.getsitepackages()))
         # What the page's commands are: of this environment, and without the network.
-        pip = f'{sys.executable} -m pip --python {python} "$@" --no-deps --no-build-isolation'
+        pip = f'{python} -m pip "$@" --no-deps --no-build-isolation'
         for name, line in {
             "pip": f"{pip} --quiet --disable-pip-version-check",
             "pytest": f'{python} -m pytest -p no:cacheprovider "$@"',
