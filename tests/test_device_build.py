@@ -167,6 +167,22 @@ def test_the_code_of_a_file_without_any_is_empty(tmp_path: Path) -> None:
         byoc.device_code(tmp_path / "absent")
 
 
+@pytest.mark.parametrize(
+    ("source", "by_tvm"),
+    [
+        ("__launch_bounds__(1024) matmul_kernel(half* x)", True),
+        ("main_kernel_1(half* x)", True),
+        ("__launch_bounds__(112) __myl_Conv_0xf8cf(half* x)", False),
+        ("_gemm_mha_v2_0xd29c(half* x)", False),
+    ],
+)
+def test_source_of_tensorrts_engines_is_not_taken_for_tvms(
+    tmp_path: Path, source: str, *, by_tvm: bool
+) -> None:
+    (tmp_path / "a").write_text(f'extern "C" __global__ void {source}')
+    assert byoc.device_code(tmp_path / "a").source == by_tvm
+
+
 @needs_toolkit
 def test_ptx_and_suffixes_are_told_apart(tmp_path: Path) -> None:
     toolkit = find_toolkit()
