@@ -125,11 +125,11 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     make.add_argument("--no-wheels", action="store_true", help="artifacts alone")
     check = commands.add_parser("run", help="on the machine with the GPU")
     check.set_defaults(work=run)
-    check.add_argument("--items", nargs="+", default=["*"], help="such as 'resnet18/*', tests")
     check.add_argument("--json", help="where to write the results too")
     check.add_argument("--budget", type=float, default=540.0, help="seconds for all of it")
     for command in (make, check):
         command.add_argument("folder", type=lambda text: Path(text).absolute())
+        command.add_argument("--items", nargs="+", default=["*"], help="'resnet18/*', tests …")
         command.add_argument("--dry-run", action="store_true", help="say what would be done")
     return parser.parse_args(arguments)
 

@@ -13,7 +13,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from gpu_check_plan import DIGITS, MODELS, ROOT, SIDES, Item, Plan, data_file, make_torch_model
+from gpu_check_plan import (
+    DIGITS,
+    MODELS,
+    ROOT,
+    SIDES,
+    Item,
+    Plan,
+    chosen,
+    data_file,
+    make_torch_model,
+)
 
 EXTRAS = ("cuda", "onnx", "tensorrt-rtx")
 _TEST_TOOLS = ("pytest", "pytest-timeout")
@@ -27,12 +37,13 @@ _DATA_CENTRE = (
 
 def prepare(folder: Path, options: argparse.Namespace) -> int:
     """Fill the folder."""
-    plan = Plan([Item(model, side) for model in options.models for side in MODELS[model].sides])
+    items = [Item(model, side) for model in options.models for side in MODELS[model].sides]
+    plan = Plan(chosen(items, options.items))
     if options.dry_run:
         _show_plan(plan, options)
         return 0
     (folder / "artifacts").mkdir(parents=True, exist_ok=True)
-    for model in options.models:
+    for model in dict.fromkeys(item.model for item in plan.items):
         _try(f"{model}: reference", partial(_write_reference, folder, model))
     for item in plan.items:
         _build(folder, item, options.target)
