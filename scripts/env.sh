@@ -1,4 +1,5 @@
-# Sourced by quickstart.sh and test.sh: makes a virtual environment with this checkout installed.
+# Sourced by the other scripts: makes a virtual environment with this checkout installed.
+# shellcheck shell=bash
 
 # fail <message>: stop with the message on stderr.
 fail() {

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,10 +15,11 @@ import pytest
 import torch
 
 import tvm_byoc_kit as byoc
-from tvm_byoc_kit import benchmarking, contenders
+from tvm_byoc_kit import benchmarking, contenders, turns
 from tvm_byoc_kit.benchmarking import Spread
 from tvm_byoc_kit.contenders import Contender, Job, Maker
 from tvm_byoc_kit.process_memory import MemoryUse, measure_memory
+from tvm_byoc_kit.turns import Timer, Turn
 
 ort = pytest.importorskip("onnxruntime")
 needs_openvino = pytest.mark.skipif(not byoc.probe("openvino"), reason="openvino is not installed")
@@ -31,7 +31,7 @@ def quick(model: Any, backend: str = "llvm", **options: Any) -> byoc.BenchReport
 
 @pytest.fixture(autouse=True)
 def short_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(benchmarking, "_MOST_CALLS", 3)
+    monkeypatch.setattr(turns, "_MOST_CALLS", 3)
 
 
 def fake(name: str, outputs: list[np.ndarray], call: Callable[[], Any] = lambda: None) -> Maker:
@@ -86,7 +86,7 @@ def test_the_text_has_one_line_a_side_and_no_ratio_of_the_backend_to_itself(
 
 
 def test_ratios_are_the_backends_time_over_the_sides_round_by_round() -> None:
-    timer = benchmarking._Timer
+    timer = Timer
     samples = {"a": {0: timer(2.0, 4.0), 1: timer(9.0, 9.0)}, "b": {0: timer(1.0, 8.0)}}
     entrants = {name: entrant(name) for name in samples}
     side = benchmarking._side(entrants["b"], samples, entrants["a"], [])
@@ -94,32 +94,12 @@ def test_ratios_are_the_backends_time_over_the_sides_round_by_round() -> None:
     assert (side.wall_ms.median, side.rounds) == (1000.0, 1)
 
 
-def entrant(
-    name: str, call: Callable[[], Any] = lambda: None, *, slow: bool = False
-) -> benchmarking._Entrant:
-    timer = benchmarking._Timer()
-    maker = fake(name, [])
+def entrant(name: str) -> benchmarking._Entrant:
+    maker, timer = fake(name, []), Timer()
+    contender = Contender(lambda: None, lambda _: [])
     return benchmarking._Entrant(
-        maker, Contender(call, lambda _: []), [], timer, timer, MemoryUse(), 2, slow
+        maker, contender, [], timer, timer, MemoryUse(), Turn(contender.call)
     )
-
-
-def test_sides_take_turns_in_an_order_that_changes() -> None:
-    calls: list[str] = []
-    entrants = [entrant(name, lambda name=name: calls.append(name)) for name in "abc"]
-    benchmarking._measure(entrants, 8, random.Random(0))  # noqa: S311
-    turns = ["".join(calls[start : start + 9 : 3]) for start in range(0, len(calls), 9)]
-    assert len(turns) == 8
-    assert all(sorted(turn) == ["a", "b", "c"] for turn in turns)
-    assert len(set(turns)) > 2
-    # One call that is not timed, and the two that are.
-    assert all(len(set(calls[start : start + 3])) == 1 for start in range(0, len(calls), 3))
-
-
-def test_a_slow_side_gets_a_few_rounds_only() -> None:
-    entrants = [entrant("quick"), entrant("slow", slow=True)]
-    samples = benchmarking._measure(entrants, 10, random.Random(0))  # noqa: S311
-    assert [len(samples[name]) for name in ("quick", "slow")] == [10, 3]
 
 
 def test_wrong_numbers_make_the_report_false_and_have_no_speed(

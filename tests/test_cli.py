@@ -26,7 +26,7 @@ from tvm_byoc_kit.status import Status
 npu = pytest.mark.byoc("example_npu", step="runtime")
 COMMANDS = (
     *("doctor", "partition", "compile", "run", "verify", "bench", "quickstart", "cmake-dir"),
-    *("inspect", "profile", "bisect"),
+    *("inspect", "profile", "bisect", "new"),
     *("build-plugin", "cache"),
 )
 

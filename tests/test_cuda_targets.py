@@ -166,6 +166,8 @@ def test_an_unknown_name_is_refused_by_build_with_the_list(make_module: Any) -> 
         (("sm_80",), 80, True),
         (("sm_80",), 89, True),  # a later minor version
         (("sm_86",), 80, False),
+        (("sm_86",), 87, False),  # Orin is a Tegra
+        (("sm_87",), 89, False),
         (("sm_80",), 90, False),
         (("sm_80", "sm_90"), 90, True),
         (("sm_90a",), 90, True),

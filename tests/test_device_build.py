@@ -139,14 +139,12 @@ def test_a_crash_every_time_is_an_error_that_names_the_function(
 
 @needs_toolkit
 @pytest.mark.slow
-@pytest.mark.parametrize("dtype", ["float16", "int8"])
-def test_products_that_tvm_crashes_on_are_compiled_all_the_same(
-    dtype: str, make_module: Any
-) -> None:
+def test_products_that_tvm_crashes_on_are_compiled_all_the_same(make_module: Any) -> None:
     """More than 64 in every direction, where TVM schedules for tensor cores."""
-    shape = ((80, 80), dtype)
-    wide = {"float16": "float16", "int8": "int32"}[dtype]
-    mod = make_module({"x": shape, "w": shape}, lambda x, w: relax.op.matmul(x, w, out_dtype=wide))
+    mod = make_module(
+        {name: ((80, 80), dtype) for name, dtype in (("x", "float16"), ("y", "int8"))},
+        lambda x, y: (relax.op.matmul(x, x), relax.op.matmul(y, y, out_dtype="int32")),
+    )
     exe = byoc.compile(mod, "cuda", target="a100")
     assert exe.manifest.device_code["machine_code"] == ("sm_80",)
 
@@ -167,6 +165,22 @@ def test_the_code_of_a_file_without_any_is_empty(tmp_path: Path) -> None:
     assert not byoc.device_code(tmp_path / "empty")
     with pytest.raises(ArtifactError, match="no such file"):
         byoc.device_code(tmp_path / "absent")
+
+
+@pytest.mark.parametrize(
+    ("source", "by_tvm"),
+    [
+        ("__launch_bounds__(1024) matmul_kernel(half* x)", True),
+        ("main_kernel_1(half* x)", True),
+        ("__launch_bounds__(112) __myl_Conv_0xf8cf(half* x)", False),
+        ("_gemm_mha_v2_0xd29c(half* x)", False),
+    ],
+)
+def test_source_of_tensorrts_engines_is_not_taken_for_tvms(
+    tmp_path: Path, source: str, *, by_tvm: bool
+) -> None:
+    (tmp_path / "a").write_text(f'extern "C" __global__ void {source}')
+    assert byoc.device_code(tmp_path / "a").source == by_tvm
 
 
 @needs_toolkit

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tvm_byoc_kit.files import replacing, replacing_directory
+from tvm_byoc_kit.files import new_folder, replacing, replacing_directory
 
 
 def test_the_file_is_there_when_the_block_ends(tmp_path: Path) -> None:
@@ -85,3 +85,22 @@ def test_a_directory_is_replaced_where_a_link_leads(tmp_path: Path) -> None:
         (unfinished / "file").write_text("")
     assert (tmp_path / "link").is_symlink()
     assert (tmp_path / "made/file").is_file()
+
+
+def test_a_folder_is_there_when_the_block_ends(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "folder"
+    with new_folder(path) as unfinished:
+        (unfinished / "file").write_text("text")
+        assert not path.exists()
+    assert [item.name for item in path.iterdir()] == ["file"]
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_an_error_leaves_no_folder(tmp_path: Path) -> None:
+    def fail() -> None:
+        with new_folder(tmp_path / "folder"):
+            raise ValueError("half way")
+
+    with pytest.raises(ValueError, match="half"):
+        fail()
+    assert list(tmp_path.iterdir()) == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import dataclasses
 import json
 import os
 import shutil
@@ -98,6 +99,12 @@ def test_a_missing_library_is_reported_with_its_path_and_a_rebuild_command(
     assert not status
     assert str(fake.library) in status.detail
     assert "pip install --force-reinstall" in status.remedy
+
+
+def test_a_vendor_s_plugin_names_its_own_rebuild_command(fake: native.Plugin) -> None:
+    fake.library.unlink()
+    status = native.load(dataclasses.replace(fake, rebuild="pip install fake"))
+    assert status.remedy == "pip install fake"
 
 
 def test_a_library_built_for_another_tvm_ffi_is_refused_before_it_is_opened(
@@ -286,6 +293,19 @@ def test_the_plugin_is_not_opened_where_tvm_has_its_functions() -> None:
         "import tvm\n"
     )
     assert output(NO_TORCH + script + PRESENT) == PROVIDED
+
+
+@needs_plugin
+def test_the_doctor_says_that_a_tvm_has_the_example_npu_built_in(entry_point: Path) -> None:
+    script = (
+        "import tvm_ffi\n"
+        f"for name in {FUNCTIONS}: tvm_ffi.register_global_func(name, lambda: None)\n"
+        "import warnings; warnings.simplefilter('error'); import tvm\n"
+        "from tvm_byoc_kit.doctor import doctor\n"
+        "(row,) = [row for row in doctor().rows if row.what == 'plugin:example_npu']\n"
+        "assert row.ok and row.detail == 'built into this TVM, nothing loaded', row\n"
+    )
+    assert output(NO_TORCH + script + PRESENT, path=entry_point) == PROVIDED
 
 
 @needs_plugin

@@ -9,7 +9,6 @@ import os
 import platform
 import random
 import statistics
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -23,6 +22,7 @@ from tvm_byoc_kit.input_checks import checked_inputs
 from tvm_byoc_kit.model import load_model
 from tvm_byoc_kit.process_memory import MemoryUse, measure_memory
 from tvm_byoc_kit.sample_inputs import random_inputs
+from tvm_byoc_kit.turns import Samples, Timer, Turn, take_turns, timed
 
 if TYPE_CHECKING:
     import numpy as np
@@ -32,12 +32,6 @@ if TYPE_CHECKING:
     from tvm_byoc_kit.signature import TensorSpec
 
 __all__ = ["BenchReport", "BenchSide", "Spread", "bench"]
-
-_TURN_SECONDS = 0.05  # of calls whose mean is one sample: the clocks resolve far less
-_MOST_CALLS = 1000
-_SLOW_SECONDS = 0.5  # a call: such a side gets a few rounds only, or everybody waits for it
-_SLOW_ROUNDS = 3
-_PAUSE_SECONDS = 0.002  # in which the threads of the side before fall asleep
 
 
 @dataclass(frozen=True)
@@ -294,7 +288,7 @@ def bench(
     with _tvm_threads(threads):
         for module in dict.fromkeys(module for maker in makers for module in maker.modules):
             importlib.import_module(module)
-        with _timed() as importing:
+        with timed() as importing:
             imported = load_model(model, example_inputs, shapes=shapes)
         arrays = _arrays(imported.inputs, inputs, seed)
         job = Job(model, imported, arrays, threads)
@@ -304,7 +298,8 @@ def bench(
             entrant.maker.name: _compare(imported.outputs, entrant, reference)
             for entrant in entrants
         }
-        samples = _measure(entrants, rounds, random.Random(seed))  # noqa: S311 - no secret
+        turns = {entrant.maker.name: entrant.turn for entrant in entrants}
+        samples = take_turns(turns, rounds, random.Random(seed))  # noqa: S311 - no secret
     return BenchReport(
         model=imported.origin or type(model).__name__,
         backend=chosen.name,
@@ -341,21 +336,6 @@ def _tvm_threads(threads: int) -> Iterator[None]:
                 os.environ[name] = value
 
 
-@dataclass
-class _Timer:
-    wall: float = 0.0
-    cpu: float = 0.0
-
-
-@contextlib.contextmanager
-def _timed() -> Iterator[_Timer]:
-    """Fill in the seconds that the block takes, once it has ended."""
-    timer = _Timer()
-    wall, cpu = time.perf_counter(), time.process_time()
-    yield timer
-    timer.wall, timer.cpu = time.perf_counter() - wall, time.process_time() - cpu
-
-
 def _arrays(
     specs: tuple[TensorSpec, ...], given: Mapping[str, Any] | None, seed: int
 ) -> dict[str, np.ndarray]:
@@ -373,18 +353,17 @@ class _Entrant:
     maker: Maker
     contender: Contender
     outputs: list[np.ndarray]
-    setup: _Timer
-    first_call: _Timer
+    setup: Timer
+    first_call: Timer
     memory: MemoryUse
-    calls: int
-    slow: bool
+    turn: Turn
 
 
-def _set_up(maker: Maker, job: Job, importing: _Timer) -> _Entrant:
+def _set_up(maker: Maker, job: Job, importing: Timer) -> _Entrant:
     with measure_memory() as memory:
-        with _timed() as setup:
+        with timed() as setup:
             contender = maker(job)
-        with _timed() as first_call:
+        with timed() as first_call:
             result = contender.call()
     outputs, expected = contender.arrays(result), job.imported.outputs
     if len(outputs) != len(expected):
@@ -396,11 +375,8 @@ def _set_up(maker: Maker, job: Job, importing: _Timer) -> _Entrant:
     if maker.imports:
         setup.wall += importing.wall
         setup.cpu += importing.cpu
-    with _timed() as warm:
-        contender.call()
-    calls = max(1, min(_MOST_CALLS, int(_TURN_SECONDS / max(warm.wall, 1e-9))))
-    slow = warm.wall > _SLOW_SECONDS
-    return _Entrant(maker, contender, outputs, setup, first_call, memory, calls, slow)
+    turn = Turn.of(contender.call)
+    return _Entrant(maker, contender, outputs, setup, first_call, memory, turn)
 
 
 def _reference(entrants: Sequence[_Entrant]) -> _Entrant:
@@ -416,29 +392,6 @@ def _compare(
         compare_output(spec.name, got, expected)
         for spec, got, expected in zip(specs, entrant.outputs, reference.outputs, strict=True)
     ]
-
-
-Samples = dict[str, dict[int, _Timer]]  # by side, then by round: seconds of one call
-
-
-def _measure(entrants: Sequence[_Entrant], rounds: int, rng: random.Random) -> Samples:
-    samples: Samples = {entrant.maker.name: {} for entrant in entrants}
-    for number in range(rounds):
-        taking_part = [e for e in entrants if not e.slow or number < _SLOW_ROUNDS]
-        for entrant in rng.sample(taking_part, len(taking_part)):
-            samples[entrant.maker.name][number] = _take_turn(entrant)
-    return samples
-
-
-def _take_turn(entrant: _Entrant) -> _Timer:
-    time.sleep(_PAUSE_SECONDS)
-    call = entrant.contender.call
-    if not entrant.slow:
-        call()  # fills the caches and wakes the threads
-    with _timed() as timer:
-        for _ in range(entrant.calls):
-            call()
-    return _Timer(timer.wall / entrant.calls, timer.cpu / entrant.calls)
 
 
 _MILLI = 1e3
@@ -457,7 +410,7 @@ def _side(
         wall_ratio=Spread.of([base[number].wall / own[number].wall for number in shared]),
         cpu_ratio=Spread.of([base[number].cpu / own[number].cpu for number in shared]),
         rounds=len(own),
-        calls=entrant.calls,
+        calls=entrant.turn.calls,
         setup_s=entrant.setup.wall,
         setup_cpu_s=entrant.setup.cpu,
         first_call_s=entrant.first_call.wall,

@@ -52,6 +52,7 @@ GPUS: Mapping[str, str] = {
 
 # Beside which, on the same module, is a CPU of ARM: the rest of an artifact must be for that.
 _ON_ARM = re.compile(r"xavier|orin|thor|^g[bh]\d+$")
+_TEGRA = frozenset({72, 87, 110})
 # Of every architecture above: "Technical Specifications per Compute Capability" in the CUDA C++
 # Programming Guide. A block may have more shared memory than this, but not by a static array.
 _LIMITS: Mapping[str, int] = {
@@ -241,8 +242,9 @@ def _number(arch: str) -> int:
 def runs_on(architectures: Iterable[str], sm: int) -> bool:
     """Whether machine code for one of `architectures` runs on a GPU of compute capability `sm`.
 
-    It does on the same and on later minor versions of its major version; with a suffix, ``a``, on
-    that very one (and with ``f`` in its family).
+    It does on the same and on later minor versions of its major version; with the suffix ``a``, and
+    for the modules called Tegra, on that very one ("Binary Compatibility" in the CUDA C++
+    Programming Guide).
 
     Parameters
     ----------
@@ -253,7 +255,8 @@ def runs_on(architectures: Iterable[str], sm: int) -> bool:
     """
     for arch in architectures:
         code = _number(arch)
-        same = code // 10 == sm // 10
-        if code == sm or (same and code < sm and not arch.endswith("a")):
+        only_there = arch.endswith("a") or {code, sm} & _TEGRA
+        later = code // 10 == sm // 10 and code < sm
+        if code == sm or (later and not only_there):
             return True
     return False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import re
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -49,7 +50,11 @@ _HEADER = struct.Struct("<4sHHQ")  # magic, version, bytes of this header, bytes
 _MEMBER = struct.Struct("<HHIQIIHHIIIQ")  # 48 bytes
 _PTX, _MACHINE_CODE = 1, 2
 _SUFFIXES = {0x100000: "a", 0x200000: "f"}  # bits of a member's flags
-_SOURCE = b'extern "C" __global__ void'  # so begins every kernel that TVM writes
+# So begins every kernel that TVM writes. TensorRT-RTX keeps source of its own in engines, where no
+# name ends so.
+_SOURCE = re.compile(
+    rb'extern "C" __global__ void (?:__launch_bounds__\(\w+\) )?\w+_kernel(?:_\d+)?\('
+)
 
 
 def device_code(path: str | os.PathLike[str]) -> DeviceCode:
@@ -70,7 +75,7 @@ def device_code(path: str | os.PathLike[str]) -> DeviceCode:
         return DeviceCode(
             machine_code=_named(found, _MACHINE_CODE),
             ptx=_named(found, _PTX),
-            source=data.find(_SOURCE) >= 0,
+            source=_SOURCE.search(data) is not None,
         )
 
 

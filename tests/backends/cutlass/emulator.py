@@ -208,6 +208,10 @@ def _gemm(kernel: Kernel, p: SimpleNamespace) -> Array:
 
 def _conv2d(kernel: Kernel, p: SimpleNamespace) -> Array:
     assert kernel.layouts == ("TensorNHWC",) * 3
+    few = kernel.names[16].endswith("kFewChannels")
+    assert few or kernel.names[16].endswith("kOptimized")
+    assert few == (p.c <= 4)
+    assert p.split_k <= (1 if few else math.ceil(p.c / kernel.shapes[0][2]))
     along = (p.c, p.c, p.k)
     assert not any(size % a for size, a in zip(along, kernel.alignments, strict=True))
     element_a, element_b, element_d = kernel.elements

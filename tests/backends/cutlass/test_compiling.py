@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import threading
@@ -215,6 +216,15 @@ def test_options_that_are_wrong_are_named(options: dict[str, Any], message: str)
 def test_architectures_are_in_order_however_they_are_given() -> None:
     assert CutlassOptions(architectures="sm_90").architectures == ("sm_90",)
     assert CutlassOptions(architectures=["sm_90", "sm_80"]).architectures == ("sm_80", "sm_90")
+
+
+def test_the_page_names_every_option_with_its_default() -> None:
+    page = (Path(__file__).parents[3] / "docs/cutlass.md").read_text(encoding="utf-8")
+    options = page.partition("## Options")[2].partition("\n## ")[0]
+    rows = dict(re.findall(r"^\| `(\w+)` \| [^|]*\| ([^|]+) \|", options, re.MULTILINE))
+    assert set(rows) == set(CutlassOptions.__dataclass_fields__)
+    for name in ("float32", "measure", "jobs", "progress"):
+        assert rows[name].strip("`") == str(getattr(CutlassOptions(), name))
 
 
 # Regions

@@ -78,6 +78,16 @@ def test_a_late_layer_of_resnet_is_split() -> None:
     assert choose(late, A100).split_k > 1
 
 
+def test_an_image_of_three_colours_does_not_take_a_step_for_each_place_of_the_window() -> None:
+    image, tensor = (
+        choose(conv(224, 3, 64, window=7), A100),
+        choose(conv(224, 8, 64, window=7), A100),
+    )
+    assert image.kernel.few_channels
+    assert not tensor.kernel.few_channels
+    assert image.cycles < tensor.cycles
+
+
 def test_what_is_added_up_elsewhere_is_never_split() -> None:
     residual = Epilogue(bias=2, residual=3, binary="add")
     assert choose(gemm(16, 4096, 4096, epilogue=residual), A100).split_k == 1

@@ -49,6 +49,7 @@ SHARED_BYTES = {
 
 _TENSOR_CORES_OF_80 = 80
 _TENSOR_CORES_OF_75 = 75
+_FEW_CHANNELS = 4
 _BACKGROUND_BYTES = 4  # that the instruction for it moves at least
 
 
@@ -114,6 +115,9 @@ class Kernel:
     tile : Tile
     activation, binary, unary : str
         As in `Epilogue`; a kernel without `binary` has no residual.
+    few_channels : bool
+        Whether a convolution's steps go along window and channels as one; else each place of the
+        window takes steps of its own, which images of three colours fill by a tenth.
     """
 
     kind: str
@@ -125,6 +129,7 @@ class Kernel:
     activation: str
     binary: str
     unary: str
+    few_channels: bool = False
 
 
 def alignment(dtype: str, size: Size) -> int:
@@ -193,6 +198,7 @@ def _kernel(problem: Problem, alignments: tuple[int, int, int], tile: Tile) -> K
         activation=epilogue.activation,
         binary=epilogue.binary,
         unary=epilogue.unary,
+        few_channels=getattr(problem, "c", _FEW_CHANNELS + 1) <= _FEW_CHANNELS,
     )
 
 

@@ -143,7 +143,7 @@ def estimate(problem: Problem, kernel: Kernel, split_k: int, arch: int) -> float
     """Cycles that `kernel` takes for `problem` on a GPU of `arch`."""
     gpu, tile = GPUS[arch], kernel.tile
     blocks = _tiles(problem, kernel) * split_k
-    steps = math.ceil(_steps(problem, kernel) / split_k)
+    steps = _steps(problem, kernel, split_k)
     at_once = _occupancy(kernel, arch)
     out = tile.m * tile.n * BYTES[kernel.result] / _CACHE_RATE
 
@@ -189,11 +189,17 @@ def _occupancy(kernel: Kernel, arch: int) -> int:
 
 
 def _splits(problem: Problem, kernel: Kernel, architectures: tuple[int, ...]) -> tuple[int, ...]:
-    """Parts that the sums may be cut into: no batch has any, nor a residual."""
-    if kernel.binary or (isinstance(problem, Gemm) and problem.batch != 1):
+    """Parts that the sums may be cut into.
+
+    No batch has any, nor a residual. Of a convolution the channels are cut, not the window.
+    """
+    whole = (isinstance(problem, Gemm) and problem.batch != 1) or kernel.few_channels
+    if whole or kernel.binary:
         return (1,)
     idle = _tiles(problem, kernel) < min(GPUS[arch].multiprocessors for arch in architectures)
-    most = _steps(problem, kernel) // _STEPS_OF_A_PART if idle else 1
+    most = _steps(problem, kernel, 1) // _STEPS_OF_A_PART if idle else 1
+    along = problem.k if isinstance(problem, Gemm) else problem.c
+    most = min(most, math.ceil(along / kernel.tile.k))
     return tuple(split for split in _SPLITS if split <= max(1, most))
 
 
@@ -210,11 +216,15 @@ def _sizes(problem: Problem) -> tuple[int, int, int]:
     return problem.n * problem.p * problem.q, problem.k, 1
 
 
-def _steps(problem: Problem, kernel: Kernel) -> int:
-    """Steps along k; a convolution makes those of its channels for each place of its window."""
+def _steps(problem: Problem, kernel: Kernel, split_k: int) -> int:
+    """Steps along k of one part; a convolution makes those of its channels for each place."""
     if isinstance(problem, Gemm):
-        return math.ceil(problem.k / kernel.tile.k)
-    return problem.r * problem.s * math.ceil(problem.c / kernel.tile.k)
+        places, along = 1, problem.k
+    elif kernel.few_channels:
+        places, along = 1, problem.r * problem.s * problem.c
+    else:
+        places, along = problem.r * problem.s, problem.c
+    return places * math.ceil(math.ceil(along / split_k) / kernel.tile.k)
 
 
 def _bytes(problem: Problem) -> int:

@@ -43,6 +43,7 @@ _ELEMENTS = {
 _LAYOUTS = {False: "cutlass::layout::RowMajor", True: "cutlass::layout::ColumnMajor"}
 _NAMESPACE = "byoc::cutlass_kernels"
 _PROBLEMS = {"gemm": "Gemm", "conv2d": "Conv2d"}
+_ITERATORS = {False: "kOptimized", True: "kFewChannels"}
 _KERNELS_OF_A_FILE = 16
 _THREAD = "cutlass::epilogue::thread::"
 # By activation: what a kernel without a residual does to sums and source.
@@ -139,7 +140,7 @@ def _conv2d(kernel: Kernel) -> str:
         *_shapes(kernel),
         *("Epilogue", "cutlass::gemm::threadblock::GemmIdentityThreadblockSwizzle<4>"),
         *(str(kernel.tile.stages), kernel.tile.operator),
-        "cutlass::conv::IteratorAlgorithm::kOptimized",
+        f"cutlass::conv::IteratorAlgorithm::{_ITERATORS[kernel.few_channels]}",
         "cutlass::conv::StrideSupport::kStrided",
         *map(str, kernel.alignments[:2]),
     )

@@ -20,9 +20,10 @@ PATTERNS = [
 ]
 
 # Attributes that the kernels have no code for, and the value that they need.
+NCHW = {"dilation": 1, "out_layout": "NCHW"}
 NEEDS = {
-    CONV: {"data_layout": "NCHW", "kernel_layout": "OIHW", "groups": 1, "dilation": 1},
-    "relax.nn.max_pool2d": {"layout": "NCHW", "ceil_mode": False, "dilation": 1},
+    CONV: {**NCHW, "data_layout": "NCHW", "kernel_layout": "OIHW", "groups": 1},
+    "relax.nn.max_pool2d": {**NCHW, "layout": "NCHW", "ceil_mode": False},
 }
 
 
@@ -33,7 +34,8 @@ def refusal(call):
             continue
         if tensor.ty.dtype != "float32":
             return f"{call.op.name} of {tensor.ty.dtype}; my_backend has float32"
-        if not all(hasattr(dim, "value") for dim in tensor.ty.shape or [None]):
+        shape = tensor.ty.shape
+        if shape is None or not all(hasattr(dim, "value") for dim in shape):
             return f"{call.op.name} of an open shape; my_backend needs fixed shapes"
     if call.op.name == MATMUL and any(len(arg.ty.shape) != 2 for arg in call.args):
         return f"{MATMUL} of batches or vectors; my_backend multiplies matrices"

@@ -11,6 +11,7 @@ import onnxruntime
 import pytest
 import tvm_byoc_kit as byoc
 
+NAME = "my_backend"
 DATA = Path(str(files("tvm_byoc_kit"))) / "data"
 
 # Inputs, and the ONNX nodes that make `y` of them.
@@ -33,6 +34,7 @@ CASES = {
         "y = MaxPool<kernel_shape=[3,2], strides=[2,2], pads=[1,0,1,1]>(x)",
     ),
     "add": ("float[2,1,4] x, float[3,1] z", "y = Add(x, z)"),
+    "add_scalar": ("float[2,3] x, float z", "y = Add(z, x)"),
     "flatten": ("float[2,3,4] x", "r = Relu(x) y = Flatten(r)"),
 }
 
@@ -47,7 +49,7 @@ def load(inputs, nodes):
 
 @pytest.mark.parametrize("name", CASES)
 def test_ops_agree_with_onnxruntime(name):
-    parts = byoc.partition(load(*CASES[name]), "my_backend")
+    parts = byoc.partition(load(*CASES[name]), NAME)
     assert parts.coverage.offloaded == parts.coverage.total, str(parts.coverage)
     check = byoc.verify(byoc.build(parts), "onnxruntime")
     assert check, str(check)
@@ -55,8 +57,8 @@ def test_ops_agree_with_onnxruntime(name):
 
 def test_what_is_refused_stays_on_the_host_with_the_reason():
     inputs = "float[1,4,5,5] x, float[4,1,3,3] w"
-    parts = byoc.partition(load(inputs, "y = Conv<group=4>(x, w)"), "my_backend")
-    assert "groups is 4; my_backend has 1" in str(parts.coverage)
+    parts = byoc.partition(load(inputs, "y = Conv<group=4>(x, w)"), NAME)
+    assert f"groups is 4; {NAME} has 1" in str(parts.coverage)
     assert byoc.verify(byoc.build(parts), "onnxruntime")
 
 
@@ -64,7 +66,7 @@ def test_bfloat16_cuts_the_factors():
     x, w = np.random.default_rng(0).standard_normal((2, 8, 8), dtype=np.float32)
     cut_x, cut_w = ((v.view("u4") >> 16 << 16).view("f4") for v in (x, w))
     model = load("float[8,8] x, float[8,8] w", "y = MatMul(x, w)")
-    exe = byoc.compile(model, "my_backend", options={"precision": "bfloat16"})
+    exe = byoc.compile(model, NAME, options={"precision": "bfloat16"})
     got = exe.run({"x": x, "w": w})["y"]
     np.testing.assert_allclose(got, cut_x.astype("f8") @ cut_w, rtol=1e-5, atol=1e-5)
     assert np.abs(got - x @ w).max() > 1e-3
@@ -72,12 +74,12 @@ def test_bfloat16_cuts_the_factors():
 
 def test_an_unknown_precision_is_refused():
     with pytest.raises(byoc.OptionError, match="expected one of float32, bfloat16"):
-        byoc.compile(load(*CASES["add"]), "my_backend", options={"precision": "int4"})
+        byoc.compile(load(*CASES["add"]), NAME, options={"precision": "int4"})
 
 
 def test_digits_are_read_as_well_as_by_onnxruntime(tmp_path):
     model = DATA / "digits.onnx"
-    parts = byoc.partition(model, "my_backend")
+    parts = byoc.partition(model, NAME)
     assert parts.coverage.macs_share == 1
     exe = byoc.build(parts)
     with np.load(DATA / "digits_test.npz") as held_out:

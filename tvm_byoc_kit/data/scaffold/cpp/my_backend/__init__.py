@@ -12,7 +12,10 @@ BACKEND = byoc.Backend(
     refusal=refusal,
     bind_constants=True,  # weights are part of a region
     options=Options,
-    requires={"partition": ("tvm",), "codegen": ("codegen:my_backend",)},
+    requires={
+        "partition": ("tvm",),
+        "codegen": ("codegen:my_backend",),
+    },
     loaders=("my_backend",),  # Region::kind() in src/runtime.cc
     package="my_backend",
 )

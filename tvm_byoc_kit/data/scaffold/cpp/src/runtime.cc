@@ -16,6 +16,7 @@ namespace json = tvm::ffi::json;
 
 Tensor View(ffi::AnyView value) {
   const DLTensor& tensor = *value.cast<DLTensor*>();
+  if (!ffi::IsContiguous(tensor)) TVM_FFI_THROW(ValueError) << "my_backend reads no strides";
   const char* data = static_cast<const char*>(tensor.data) + tensor.byte_offset;
   byoc::Shape shape(tensor.shape, tensor.shape + tensor.ndim);
   return {std::move(shape), reinterpret_cast<const float*>(data), nullptr};
