@@ -110,6 +110,30 @@ def test_a_dynamic_batch_stays_symbolic(inputs: tuple[torch.Tensor, ...]) -> Non
             np.testing.assert_allclose(exe(x), net(x).numpy(), rtol=1e-5, atol=1e-6)
 
 
+def test_a_parameter_is_repeated_for_each_row_of_a_dynamic_batch() -> None:
+    class Queries(torch.nn.Module):
+        """As class tokens and queries are; times on an axis of two, and on a new one."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.token = torch.nn.Parameter(torch.arange(3.0).reshape(1, 3))
+            self.pair = torch.nn.Parameter(torch.arange(6.0).reshape(2, 3))
+
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            rows = x.shape[0]
+            tokens = torch.cat([x, self.token.repeat(rows, 1)], 1)
+            return tokens, self.pair.repeat(rows, 2), self.pair.repeat(rows, 1, 1)
+
+    net = Queries()
+    batch = torch.export.Dim("batch", min=1, max=64)
+    model = byoc.load_model(net, (torch.randn(2, 3),), dynamic_shapes=({0: batch},))
+    exe = byoc.compile(model, "llvm", batch=byoc.Buckets(4, fallback="symbolic"))
+    for rows in (1, 3, 6):
+        x = torch.randn(rows, 3)
+        for got, expected in zip(exe(x.numpy()), net(x), strict=True):
+            np.testing.assert_array_equal(got, expected.detach().numpy())
+
+
 def test_a_module_keeps_its_training_mode(inputs: tuple[torch.Tensor, ...]) -> None:
     net = TwoHeads().train()
     net.heads[1].eval()

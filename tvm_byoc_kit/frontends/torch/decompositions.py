@@ -508,6 +508,18 @@ def unfold(x: Tensor, dim: int, size: int, step: int) -> Any:
     return windows.movedim(dim + 1, -1)
 
 
+def repeat(x: Tensor, repeats: Any) -> Any:
+    """As often as an open dimension is long; TVM's tile takes numbers alone."""
+    if all(isinstance(times, int) for times in repeats):
+        return NotImplemented
+    x = x.reshape([*[1] * (len(repeats) - x.dim()), *x.shape])
+    for axis, times in enumerate(repeats):
+        if not isinstance(times, int) or times != 1:
+            shape = [*x.shape[:axis], times, *x.shape[axis:]]
+            x = x.unsqueeze(axis).expand(shape).flatten(axis, axis + 1)
+    return x
+
+
 def as_strided(x: Tensor, size: Any, stride: Any, offset: int | None = None) -> Any:
     if not x.is_contiguous() or not all(isinstance(n, int) for n in (*x.shape, *size, *stride)):
         return NotImplemented
@@ -634,6 +646,7 @@ OWN: dict[Any, Decomposition] = {
     aten._trilinear.default: trilinear,  # noqa: SLF001 - PyTorch's name
     aten._cdist_forward.default: cdist,  # noqa: SLF001
     aten.unfold.default: unfold,
+    aten.repeat.default: repeat,
     aten.as_strided.default: as_strided,
     aten.masked_scatter.default: masked_scatter,
     aten.index_put.default: index_put_by_mask,
