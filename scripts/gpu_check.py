@@ -17,12 +17,14 @@ import importlib.util
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 # Beside this file; imports nothing that is not there before the environment is made.
 from gpu_check_plan import FOR_GPUS, MODELS, PLAN, SIDES, Plan, chosen, wants_tests
 
-_INSIDE = "BYOC_GPU_CHECK_INSIDE"  # set in the environment that `run` has made
+# When the run began, for the process that goes on in the environment that it made.
+_BEGAN = "BYOC_GPU_CHECK_BEGAN"
 
 
 def gpu_problem() -> str:
@@ -42,8 +44,9 @@ def gpu_problem() -> str:
 def enter_environment(folder: Path) -> None:
     """Go on as a process in an environment made of the folder's wheels, without an index."""
     wheels = sorted(map(str, folder.glob("wheels/*.whl")))
-    if not wheels or os.environ.get(_INSIDE):
+    if not wheels or _BEGAN in os.environ:
         return
+    os.environ[_BEGAN] = str(time.time())
     python = folder / "venv" / "bin" / "python"
     if not python.exists():
         # The machine's own torch is of use where the folder has none.
@@ -52,7 +55,6 @@ def enter_environment(folder: Path) -> None:
         subprocess.run([sys.executable, "-m", "venv", *system, folder / "venv"], check=True)
     install = [python, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", *wheels]
     subprocess.run(install, check=True)
-    os.environ[_INSIDE] = "1"
     os.execv(python, [str(python), __file__, *sys.argv[1:]])  # noqa: S606
 
 
@@ -73,9 +75,7 @@ def problems(folder: Path, plan: Plan, options: argparse.Namespace) -> list[str]
 def show_run(plan: Plan, options: argparse.Namespace, found: list[str]) -> None:
     """What `run` would do."""
     for item in chosen(plan.items, options.items):
-        print(
-            f"{item.name:24} {f'was not built: {item.error}' if item.error else 'check, measure'}"
-        )
+        print(f"{item.name:26}{f'was not built: {item.error}' if item.error else 'check, measure'}")
     if wants_tests(options.items):
         print(f"{'tests':26}pytest -m gpu")
     for line in [*plan.notes, *found]:
@@ -93,10 +93,14 @@ def run(folder: Path, options: argparse.Namespace) -> int:
         return 0
     if found:
         return _fail("; ".join(found))
-    enter_environment(folder)
+    try:
+        enter_environment(folder)
+    except subprocess.CalledProcessError as error:
+        return _fail(f"no environment could be made of {folder / 'wheels'}: {error}")
     import gpu_check_run
 
-    return gpu_check_run.run(folder, options)
+    began = float(os.environ.get(_BEGAN, time.time()))
+    return gpu_check_run.run(folder, options, began)
 
 
 def prepare(folder: Path, options: argparse.Namespace) -> int:

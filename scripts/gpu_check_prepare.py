@@ -44,7 +44,8 @@ def prepare(folder: Path, options: argparse.Namespace) -> int:
         return 0
     (folder / "artifacts").mkdir(parents=True, exist_ok=True)
     for model in dict.fromkeys(item.model for item in plan.items):
-        _try(f"{model}: reference", partial(_write_reference, folder, model))
+        _, error = _try(f"{model}: reference", partial(_write_reference, folder, model))
+        plan.notes += [f"no reference of {model}: {error}"] if error else []
     for item in plan.items:
         _build(folder, item, options.target)
     if not options.no_wheels:
