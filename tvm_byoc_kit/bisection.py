@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tvm_byoc_kit.backend import Backend, get_backend
 from tvm_byoc_kit.bisection_report import Bisection, RegionCheck
 from tvm_byoc_kit.building import build
-from tvm_byoc_kit.comparison import Tolerance, compare_output
-from tvm_byoc_kit.errors import OptionError
-from tvm_byoc_kit.host_twin import HostTwin, run_on_crossings
+from tvm_byoc_kit.comparison import OutputCheck, Tolerance, compare_output
+from tvm_byoc_kit.errors import ModelError, OptionError
+from tvm_byoc_kit.host_twin import HostTwin
 from tvm_byoc_kit.model import as_model
 from tvm_byoc_kit.occurrences import Walk
 from tvm_byoc_kit.op_names import tag_of, tag_ops
 from tvm_byoc_kit.op_pairing import pair
 from tvm_byoc_kit.partitioning import Partition, partition
-from tvm_byoc_kit.region_run import Checks, compare_results
+from tvm_byoc_kit.region_run import UNSTEADY, Outcome, run_crossings
 from tvm_byoc_kit.region_search import RegionSearch
 from tvm_byoc_kit.sample_inputs import generated, given
 from tvm_byoc_kit.verification import Verification, outputs_of
@@ -27,10 +27,11 @@ if TYPE_CHECKING:
     from tvm_byoc_kit.host_twin import Crossing
     from tvm_byoc_kit.occurrences import RegionCall
     from tvm_byoc_kit.policy import PartitionPolicy
+    from tvm_byoc_kit.runtime import Executable
 
 __all__ = ["bisect"]
 
-Execution = tuple["Crossing", Checks]
+Execution = tuple["Crossing", Outcome]
 
 
 def bisect(
@@ -81,13 +82,12 @@ def bisect(
     walk = Walk(parts.mod)
     names = _names(parts, walk)
     exe = build(parts, options=options)
-    got = exe.run(arrays)
     expected, crossings = HostTwin(parts, walk.regions).run(arrays)
-    results = run_on_crossings(exe, arrays, crossings, walk.regions)
+    outcomes = run_crossings(exe, arrays, crossings, walk.regions, tolerance)
+    whole = _whole(exe, arrays, expected, tolerance)
     executions: dict[int, list[Execution]] = {}  # by site, in the order of the first execution
-    for outputs, crossing in zip(results, crossings, strict=True):
-        checks = compare_results(outputs, crossing.outputs, tolerance)
-        executions.setdefault(crossing.site, []).append((crossing, checks))
+    for outcome, crossing in zip(outcomes, crossings, strict=True):
+        executions.setdefault(crossing.site, []).append((crossing, outcome))
     order = [*executions, *(site for site in range(len(walk.regions)) if site not in executions)]
     found = Bisection(
         backend=chosen.name,
@@ -95,7 +95,8 @@ def bisect(
         regions=tuple(
             _region(walk.regions[site], names, executions.get(site, [])) for site in order
         ),
-        outputs=tuple(compare_output(out, got[out], expected[out], tolerance) for out in got),
+        outputs=whole.outputs,
+        problem=whole.problem,
         host=_host_check(parts, arrays, expected, tolerance),
         builds=2,
     )
@@ -103,7 +104,7 @@ def bisect(
         return found
     at = found.regions.index(found.diverging[0])
     site = order[at]
-    crossing = next(crossing for crossing, checks in executions[site] if not _agrees(checks))
+    crossing = next(crossing for crossing, outcome in executions[site] if not outcome)
     search = RegionSearch(parts, walk, walk.regions[site], names, crossing, options, tolerance)
     regions = list(found.regions)
     regions[at] = search.look_into(regions[at])
@@ -139,16 +140,34 @@ def _names(parts: Partition, walk: Walk) -> list[str]:
 
 
 def _region(region: RegionCall, names: list[str], executions: list[Execution]) -> RegionCheck:
+    outcomes = [outcome for _, outcome in executions] or [Outcome(())]
+    outcome = next((outcome for outcome in outcomes if not outcome), outcomes[0])
     return RegionCheck(
         name=region.name,
         ops=tuple(names[region.first : region.last]),
         composites=region.composites,
-        outputs=min((checks for _, checks in executions), key=_agrees, default=()),
+        outputs=outcome.outputs,
+        problem=outcome.problem,
     )
 
 
-def _agrees(checks: Checks) -> bool:
-    return all(check.ok for check in checks)
+def _whole(
+    exe: Executable,
+    arrays: Mapping[str, Any],
+    expected: Mapping[str, Any],
+    tolerance: Tolerance | None,
+) -> Outcome:
+    """How the model as a whole does."""
+    try:
+        first, again = exe.run(arrays), exe.run(arrays)
+    except ModelError as error:
+        return Outcome((), f"it fails: {error}")
+
+    def checks(got: Mapping[str, Any], wanted: Mapping[str, Any]) -> Iterator[OutputCheck]:
+        return (compare_output(out, got[out], wanted[out], tolerance) for out in got)
+
+    steady = all(check.ok for check in checks(again, first))
+    return Outcome(tuple(checks(first, expected)), "" if steady else UNSTEADY)
 
 
 def _host_check(
