@@ -481,6 +481,17 @@ def test_inputs_come_from_an_archive(plant: Plant, tmp_path: Path) -> None:
         assert bool(byoc.bisect(mod, "faulty_npu", inputs=tmp_path / "x.npz")) == (sign == 1)
 
 
+def test_the_case_in_which_a_build_is_wrong_is_looked_into(plant: Plant) -> None:
+    plant("negative:tanh")
+    mod = module(lambda builder, x: emit(builder, op.tanh(x), "only"), 4)
+    assert byoc.bisect(mod, "faulty_npu", case="ones")
+    assert ops(byoc.bisect(mod, "faulty_npu", case="negative")) == ("only",)
+    with pytest.raises(OptionError, match="unknown case 'odd'"):
+        byoc.bisect(mod, "faulty_npu", case="odd")
+    with pytest.raises(OptionError, match="bisect takes one case"):
+        byoc.bisect(mod, "faulty_npu", case="edge")
+
+
 def test_inputs_that_do_not_fit_are_refused() -> None:
     mod = module(lambda builder, x: emit(builder, op.tanh(x), "only"), 4)
     with pytest.raises(InputError, match="missing: x"):
@@ -493,7 +504,7 @@ def test_sizes_that_do_not_fit_are_refused() -> None:
     mod = module(lambda builder, x: emit(builder, op.tanh(x), "only"), "n")
     with pytest.raises(OptionError, match="'m', which is no open dimension; there is n"):
         byoc.bisect(mod, "faulty_npu", sizes={"m": 3})
-    with pytest.raises(OptionError, match="bisect takes one size of each dimension"):
+    with pytest.raises(OptionError, match="bisect takes one case, and one size of each dimension"):
         byoc.bisect(mod, "faulty_npu", sizes={"n": (3, 4)})
 
 

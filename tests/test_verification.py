@@ -475,14 +475,21 @@ def test_a_build_of_other_weights_is_caught(make_module: Any) -> None:
     [
         ({"cases": "odd"}, OptionError, "unknown case 'odd'; expected edge, random, zeros"),
         ({"cases": ()}, OptionError, "no case to run"),
-        ({"samples": 0}, OptionError, "samples=0: expected 1 or more"),
+        ({"samples": 0}, OptionError, "samples=0: expected a whole number, 1 or more"),
+        ({"samples": 2.5}, OptionError, "samples=2.5: expected a whole number"),
+        ({"seed": -1}, OptionError, "seed=-1: expected a whole number, 0 or more"),
+        ({"cases": 5}, OptionError, "cases=5: expected a case, or a list"),
+        ({"tolerance": (1e-3, 1e-3)}, OptionError, "expected a Tolerance"),
         (
             {"sizes": {"m": 3}},
             OptionError,
             "'m', which is no open dimension; there is n",
         ),
         ({"sizes": {"n": ()}}, OptionError, "expected numbers from 1 on"),
-        ({"sizes": {"n": 0}}, OptionError, "expected numbers from 1 on"),
+        *(
+            ({"sizes": {"n": size}}, OptionError, "expected numbers from 1 on")
+            for size in (0, 2.5, "12", None, [2.5])
+        ),
         ({"inputs": 3}, InputError, "inputs are a int; expected a dict"),
         ({"inputs": []}, InputError, "inputs are a list; expected a dict"),
         ({"inputs": [3]}, InputError, "inputs hold a int; expected a dict"),
@@ -494,6 +501,12 @@ def test_what_cannot_be_tried_is_named(
 ) -> None:
     with pytest.raises(error, match=message):
         byoc.verify(host_exe, host_exe, **choices)
+
+
+def test_the_case_that_cannot_be_run_is_named(host_exe: byoc.Executable) -> None:
+    right = random_inputs(host_exe.inputs)
+    with pytest.raises(InputError, match=r"case inputs 1: .*missing: x"):
+        byoc.verify(host_exe, host_exe, inputs=[right, {"y": right["y"]}])
 
 
 # Cases

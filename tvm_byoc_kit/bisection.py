@@ -39,6 +39,7 @@ def bisect(
     backend: str | Backend,
     *,
     inputs: Mapping[str, Any] | str | os.PathLike[str] | None = None,
+    case: str = "random",
     options: Any = None,
     policy: PartitionPolicy | Mapping[str, Any] | None = None,
     tolerance: Tolerance | None = None,
@@ -60,25 +61,29 @@ def bisect(
     model : ImportedModel, tvm.IRModule, or anything that `load_model` takes alone
     backend : str or Backend
     inputs : mapping of name to array, or path of an ``.npz`` file, optional
-        Random ones when left out.
+        Those of `case` when left out.
+    case : str
+        Of those that `verify` makes, such as ``large``: with which it says that a build is wrong.
     options, policy
         As for `compile`.
     tolerance : Tolerance, optional
         By default the one of `comparison.TOLERANCES` for each output's dtype.
     sizes : mapping of str to int, optional
-        Of open dimensions, for the random inputs; 2 where none is given.
+        Of open dimensions, where inputs are made; 2 where none is given.
     seed : int
-        Of the random inputs.
+        Of the inputs that are made.
 
     Raises
     ------
+    OptionError
+        For a case, or a dimension, that there is not.
     BackendUnavailable
         When the backend does not run on this machine.
     """
     chosen = get_backend(backend)
     chosen.require("device")
     parts = partition(as_model(model), chosen, policy=policy)
-    arrays = _arrays(parts, inputs, sizes, seed)
+    arrays = _arrays(parts, inputs, case, sizes, seed)
     walk = Walk(parts.mod)
     names = _names(parts, walk)
     exe = build(parts, options=options)
@@ -117,14 +122,20 @@ def bisect(
 
 
 def _arrays(
-    parts: Partition, inputs: Any, sizes: Mapping[str, int | Sequence[int]] | None, seed: int
+    parts: Partition,
+    inputs: Any,
+    case: str,
+    sizes: Mapping[str, int | Sequence[int]] | None,
+    seed: int,
 ) -> dict[str, Any]:
     if inputs is not None:
         [(_, arrays)] = given([inputs])
         return arrays
-    made = list(generated(parts.model.inputs, "random", samples=1, sizes=sizes or {}, seed=seed))
+    made = list(generated(parts.model.inputs, case, samples=1, sizes=sizes or {}, seed=seed))
     if len(made) != 1:
-        raise OptionError(f"sizes={sizes!r}: bisect takes one size of each dimension")
+        raise OptionError(
+            f"case={case!r}, sizes={sizes!r}: bisect takes one case, and one size of each dimension"
+        )
     return made[0][1]
 
 

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tvm_byoc_kit.errors import ModelError
+from tvm_byoc_kit.errors import ModelError, OptionError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -37,13 +37,12 @@ class Tolerance:
 
 
 # A sum of n products in another order differs by about sqrt(n) roundings: 2**-24 for float32 and
-# 2**-11 for float16 with n up to some thousands. Integers that come from rounding may differ by 1.
+# 2**-11 for float16 with n up to some thousands. Integers are exact.
 TOLERANCES = {
     "float64": Tolerance(rtol=1e-9, atol=1e-9),
     "float32": Tolerance(rtol=1e-4, atol=1e-5),
     "float16": Tolerance(rtol=1e-2, atol=5e-3),
     "bfloat16": Tolerance(rtol=5e-2, atol=2e-2),
-    "int8": Tolerance(rtol=0.0, atol=0.0),
 }
 _EXACT = Tolerance(rtol=0.0, atol=0.0)
 
@@ -157,9 +156,13 @@ def compare_output(
     ------
     ModelError
         When shape or dtype differ.
+    OptionError
+        When `tolerance` is none.
     """
     import numpy as np
 
+    if tolerance is not None and not isinstance(tolerance, Tolerance):
+        raise OptionError(f"tolerance={tolerance!r}: expected a Tolerance(rtol=..., atol=...)")
     expected = np.asarray(expected)
     allowed = tolerance or TOLERANCES.get(str(expected.dtype), _EXACT)
     if got.shape != expected.shape or got.dtype != expected.dtype:
