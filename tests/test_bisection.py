@@ -272,6 +272,12 @@ def test_what_is_wrong_otherwise_than_by_a_wrong_number_is_told(
     json.dumps(result.to_dict(), allow_nan=False)
 
 
+def test_the_log_says_which_region_runs(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("DEBUG", "tvm_byoc_kit.region_run"):
+        result = byoc.bisect(module(body, 4, 8), "faulty_npu")
+    assert caplog.messages == [f"running {region.name}" for region in result.regions]
+
+
 def test_a_region_that_fails_does_not_hide_the_next(plant: Plant) -> None:
     plant("raises:tanh")
     result = byoc.bisect(module(body, 4, 8), "faulty_npu")

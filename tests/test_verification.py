@@ -298,6 +298,23 @@ def test_rounding_follows_the_largest_element(make_module: Any) -> None:
     assert not verify_value(make_module, got[1:], expected[1:])
 
 
+@pytest.mark.parametrize("mask", [-10000, -1e9, np.finfo("float32").min])
+def test_a_mask_does_not_hide_the_other_elements(make_module: Any, mask: float) -> None:
+    expected = np.array([mask, 2, mask, -3], "float32")
+    assert verify_value(make_module, expected * np.float32(1 - 1e-6), expected)
+    wrong = expected + np.array([0, 1e-2, 0, 0], "float32")
+    result = verify_value(make_module, wrong, expected)
+    assert result.outputs[0].worst is not None
+    assert (bool(result), result.outputs[0].worst.index) == (False, (1,))
+
+
+def test_large_terms_that_are_no_mask_set_the_scale(make_module: Any) -> None:
+    for large in ([1e5, 9e4], [1e5]):
+        expected = np.array([*large, 0.25], "float32")
+        got = expected + np.array([*[0] * len(large), 1e-2], "float32")
+        assert verify_value(make_module, got, expected)
+
+
 # References that do not fit
 
 

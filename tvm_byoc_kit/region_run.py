@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -31,6 +32,7 @@ __all__ = [
 ]
 
 Checks: TypeAlias = tuple[OutputCheck, ...]
+_LOG = logging.getLogger(__name__)  # says where it was when a backend has ended the process
 UNSTEADY = "calls with the same inputs give different results"
 
 
@@ -74,6 +76,7 @@ def run_crossings(
             return RUN
         number = waiting[symbol].popleft()
         crossing = crossings[number]
+        _LOG.debug("running %s", regions[crossing.site].name)
         outputs = arguments[len(arguments) - len(crossing.outputs) :]
 
         def call(given: Sequence[Any]) -> Sequence[np.ndarray]:
@@ -110,6 +113,7 @@ def run_region(
                 _spoil(output)
         return RUN
 
+    _LOG.debug("running part %d of it", number + 1)
     exe.vm.set_instrument(watch)
     return _judge(lambda given: _call(exe, f"main_{number}", given), inputs, expected, tolerance)
 

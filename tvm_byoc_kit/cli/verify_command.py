@@ -66,7 +66,7 @@ def verify(
             load_or_compile(subject, backend, shape, option),
             _reference(reference, shape),
             inputs=inputs or None,
-            cases=cases.split(",") if cases is not None else None,
+            cases=None if cases is None else [case.strip() for case in cases.split(",")],
             samples=samples,
             sizes=parse_sizes(size),
             seed=seed,
