@@ -170,8 +170,8 @@ class Bisection:
         if self.host is not None:
             against = f"the host's code against {self.host.reference}"
             lines.append(f"  {against}: {_summary(self.host)}")
-        wrong = worst_of(self.culprit.outputs) if self.culprit and self.culprit.outputs else None
-        if self.culprit and wrong and not wrong.ok:
+        if self.culprit is not None and any(not check.ok for check in self.culprit.outputs):
+            wrong = worst_of(self.culprit.outputs)
             lines.append(f"  {_listed(self.culprit.ops)}, {wrong.name}: {wrong.details()}")
         return "\n".join(lines)
 
