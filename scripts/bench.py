@@ -17,7 +17,6 @@ import importlib
 import importlib.metadata
 import json
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -167,7 +166,7 @@ def weigh(folder: Path, side: str) -> dict[str, Any]:
 
 
 def build_artifact(folder: Path) -> dict[str, Any]:
-    """Export an artifact for `cold_start`."""
+    """Export an artifact, and tell its size."""
     import tvm_byoc_kit as byoc
 
     inputs = read_inputs(folder)
@@ -205,51 +204,6 @@ def serve(what: str, folder: str, *rest: str) -> None:
     print(json.dumps(answers[what]()))
 
 
-# ------------------------------------------------------------------ from process start to result
-
-# What is run, and with what; each prints nothing and ends after the first result.
-_KIT = """
-import sys, numpy
-import tvm_byoc_kit as byoc
-with numpy.load(sys.argv[2]) as inputs:
-    byoc.load(sys.argv[1]).run(dict(inputs))
-"""
-_BY_HAND = """
-import sys, numpy, tvm
-from tvm import relax
-from tvm_byoc_kit import native
-native.load("core")  # as `import tvm` does itself where the kit is installed
-machine = relax.VirtualMachine(tvm.runtime.load_module(sys.argv[1]), tvm.cpu())
-with numpy.load(sys.argv[2]) as inputs:
-    machine["main"](*(tvm.runtime.tensor(inputs[name]) for name in inputs.files))
-"""
-STARTS: dict[str, tuple[str, dict[str, str]]] = {
-    "byoc.load": (_KIT, {}),
-    "byoc.load, runtime only": (_KIT, {"TVM_USE_RUNTIME_LIB": "1"}),
-    "by hand": (_BY_HAND, {}),
-}
-
-
-def cold_start(folder: Path, repeat: int = 5) -> dict[str, dict[str, float]]:
-    """Medians of wall and CPU seconds from the start of a process to its end after one result."""
-    found: dict[str, list[tuple[float, float]]] = {name: [] for name in STARTS}
-    for _ in range(repeat):
-        for name, (script, variables) in STARTS.items():
-            wall, before = time.perf_counter(), os.times()
-            command = [sys.executable, "-c", script, folder / "model.so", folder / "inputs.npz"]
-            environment = {**os.environ, **variables}
-            subprocess.run(list(map(str, command)), check=True, cwd=folder, env=environment)
-            after = os.times()
-            cpu = after.children_user - before.children_user
-            cpu += after.children_system - before.children_system
-            found[name].append((time.perf_counter() - wall, cpu))
-    medians = {
-        name: [statistics.median(values) for values in zip(*samples, strict=True)]
-        for name, samples in found.items()
-    }
-    return {name: {"wall_s": wall, "cpu_s": cpu} for name, (wall, cpu) in medians.items()}
-
-
 # ------------------------------------------------------------------ the table
 
 
@@ -266,7 +220,6 @@ def run_case(case: Case, folder: Path, options: argparse.Namespace) -> dict[str,
         print(line(case.name, report), file=sys.stderr, flush=True)
     facts["weights"] = {side: child("weigh", folder, side) for side in SIDES}
     facts["artifact_bytes"] = child("artifact", folder)["bytes"]
-    facts["start"] = cold_start(folder)
     return facts
 
 
@@ -330,16 +283,6 @@ def weight_rows(results: Sequence[dict[str, Any]]) -> list[list[str]]:
     ]
 
 
-def start_rows(results: Sequence[dict[str, Any]]) -> list[list[str]]:
-    """A row for each model."""
-    rows = []
-    for facts in results:
-        ways = [facts["start"][name] for name in STARTS]
-        cells = [f"{way[key]:.2f}" for key in ("cpu_s", "wall_s") for way in ways]
-        rows.append([facts["name"], *cells, f"{ways[0]['cpu_s'] / ways[-1]['cpu_s']:.2f}"])
-    return rows
-
-
 PAGE_TEXT = """\
 # Benchmarks
 
@@ -371,14 +314,8 @@ weights too, which a process that runs an exported artifact does not. The artifa
 
 {weights}
 
-## Cold start
-
-Seconds from the start of a Python process to its end after one result of the exported artifact:
-`byoc.load(path).run(inputs)`, the same with `TVM_USE_RUNTIME_LIB=1` in the environment, and by hand
-with `import tvm`, `tvm.runtime.load_module` and a virtual machine. PyTorch is installed: tvm-ffi
-imports it where it can, `byoc.load` keeps it from that.
-
-{starts}
+How long an exported artifact takes from the start of a process to its first result is in
+[artifacts.md](artifacts.md#cold-start).
 """
 
 TIME_COLUMNS = (
@@ -389,11 +326,6 @@ WEIGHT_COLUMNS = (
     "model",
     *(f"{what} {side}" for what in ("s", "peak MB", "kept MB") for side in SIDES),
     "artifact MB",
-)
-START_COLUMNS = (
-    "model",
-    *(f"{what} {way}" for what in ("CPU s", "wall s") for way in STARTS),
-    "CPU ratio, first to last",
 )
 
 
@@ -411,7 +343,6 @@ def page(results: Sequence[dict[str, Any]], rounds: int) -> str:
         rounds=rounds,
         times=_table(TIME_COLUMNS, time_rows(results)),
         weights=_table(WEIGHT_COLUMNS, weight_rows(results)),
-        starts=_table(START_COLUMNS, start_rows(results)),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import re
 import runpy
 import subprocess
 import sys
@@ -42,6 +43,8 @@ import tvm_byoc_kit as byoc
 OPS = ["add", "multiply", "subtract", "tanh", "sigmoid", "exp", "nn.relu", "matmul", "reshape",
        "split", "concat"]
 
+KEPT = {}
+
 def names(value):
     if isinstance(value, tuple):
         return [names(item) for item in value]
@@ -70,9 +73,20 @@ def wrong(at, ops, operands, results):
     fused = at + 1 < len(ops) and ops[at + 1][0] == "nn.relu" and ops[at][3][0] in ops[at + 1][1]
     plant = {"always": True, "fused": fused, "wide": first.shape[-1] == 8,
              "negative": bool((first < 0).any()), "positive": bool((first > 0).all()),
-             "nan": True, "second": True, "slightly": True, "silent": False}[kind]
+             "nan": True, "second": True, "slightly": True, "silent": False, "raises": True,
+             "stale": True, "unsteady": True, "overwrites": True}[kind]
     if not plant:
         return results
+    if kind == "raises":
+        raise RuntimeError("timeout of the kernel")
+    if kind == "stale":
+        return KEPT.setdefault((at, len(ops)), results)
+    if kind == "overwrites":
+        first *= 2
+        return results
+    if kind == "unsteady":
+        KEPT["calls"] = KEPT.get("calls", 0) + 1
+        return [x + np.float32(KEPT["calls"]) for x in results]
     if kind == "nan":
         return [np.full_like(x, np.nan) for x in results]
     error = np.float32(3e-6 if kind == "slightly" else 0.5)
@@ -233,6 +247,42 @@ def test_a_result_that_is_never_written_is_not_right_by_chance(plant: Plant) -> 
         result = byoc.bisect(mod, "faulty_npu")
         assert ops(result) == ("only",)
         assert result.regions[0].outputs[0].nan == (32, 0)
+
+
+@pytest.mark.parametrize(
+    ("fault", "op_name", "problem"),
+    [
+        ("raises:tanh", "squashed", "it fails: .*RuntimeError: timeout of the kernel"),
+        ("stale:matmul", "hidden", "^$"),
+        ("unsteady:nn.relu", "rectified", "^calls with the same inputs give different results"),
+        ("overwrites:split", "both", "it writes to its input 0"),
+    ],
+)
+def test_what_is_wrong_otherwise_than_by_a_wrong_number_is_told(
+    plant: Plant, fault: str, op_name: str, problem: str
+) -> None:
+    plant(fault)
+    result = byoc.bisect(module(body, 4, 8), "faulty_npu")
+    assert ops(result) == (op_name,)
+    assert result.culprit is not None
+    assert re.search(problem, result.culprit.problem)
+    assert not result
+    assert result.culprit.problem in result.verdict
+    assert result.diverging[0].outputs == () or "raises" not in fault
+    json.dumps(result.to_dict(), allow_nan=False)
+
+
+def test_the_log_says_which_region_runs(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("DEBUG", "tvm_byoc_kit.region_run"):
+        result = byoc.bisect(module(body, 4, 8), "faulty_npu")
+    assert caplog.messages == [f"running {region.name}" for region in result.regions]
+
+
+def test_a_region_that_fails_does_not_hide_the_next(plant: Plant) -> None:
+    plant("raises:tanh")
+    result = byoc.bisect(module(body, 4, 8), "faulty_npu")
+    assert result.diverging == result.regions
+    assert "it fails: the model failed while it ran" in result.problem
 
 
 def test_a_fault_of_one_shape_is_not_seen_at_another(plant: Plant) -> None:
@@ -437,6 +487,17 @@ def test_inputs_come_from_an_archive(plant: Plant, tmp_path: Path) -> None:
         assert bool(byoc.bisect(mod, "faulty_npu", inputs=tmp_path / "x.npz")) == (sign == 1)
 
 
+def test_the_case_in_which_a_build_is_wrong_is_looked_into(plant: Plant) -> None:
+    plant("negative:tanh")
+    mod = module(lambda builder, x: emit(builder, op.tanh(x), "only"), 4)
+    assert byoc.bisect(mod, "faulty_npu", case="ones")
+    assert ops(byoc.bisect(mod, "faulty_npu", case="negative")) == ("only",)
+    with pytest.raises(OptionError, match="unknown case 'odd'"):
+        byoc.bisect(mod, "faulty_npu", case="odd")
+    with pytest.raises(OptionError, match="bisect takes one case"):
+        byoc.bisect(mod, "faulty_npu", case="edge")
+
+
 def test_inputs_that_do_not_fit_are_refused() -> None:
     mod = module(lambda builder, x: emit(builder, op.tanh(x), "only"), 4)
     with pytest.raises(InputError, match="missing: x"):
@@ -449,7 +510,7 @@ def test_sizes_that_do_not_fit_are_refused() -> None:
     mod = module(lambda builder, x: emit(builder, op.tanh(x), "only"), "n")
     with pytest.raises(OptionError, match="'m', which is no open dimension; there is n"):
         byoc.bisect(mod, "faulty_npu", sizes={"m": 3})
-    with pytest.raises(OptionError, match="bisect takes one size of each dimension"):
+    with pytest.raises(OptionError, match="bisect takes one case, and one size of each dimension"):
         byoc.bisect(mod, "faulty_npu", sizes={"n": (3, 4)})
 
 
@@ -493,8 +554,13 @@ def test_a_reproducer_fails_with_the_fault_and_passes_without(
 
 @pytest.mark.parametrize(
     ("make", "shape", "fault"),
-    [(body, (4, 8), "always:matmul"), (reshaped, ("n", 8), "always:tanh")],
-    ids=["weights", "open shapes"],
+    [
+        (body, (4, 8), "always:matmul"),
+        (reshaped, ("n", 8), "always:tanh"),
+        (body, (4, 8), "raises:tanh"),
+        (body, (4, 8), "stale:matmul"),
+    ],
+    ids=["weights", "open shapes", "exception", "state"],
 )
 def test_a_reproducer_holds_weights_and_sizes(
     plant: Plant, tmp_path: Path, make: Any, shape: tuple[Any, ...], fault: str
@@ -502,6 +568,23 @@ def test_a_reproducer_holds_weights_and_sizes(
     plant(fault)
     script = byoc.bisect(module(make, *shape), "faulty_npu").write_reproducer(tmp_path / "found")
     for planted, code in ((fault, 1), ("", 0)):
+        plant(planted)
+        with pytest.raises(SystemExit) as left:
+            runpy.run_path(str(script))
+        assert left.value.code == code
+
+
+@pytest.mark.parametrize("name", ["lambda", "0", "a b", "constant_0", "R"])
+def test_a_model_may_call_its_inputs_as_it_likes(plant: Plant, tmp_path: Path, name: str) -> None:
+    plant("always:add")
+    x = relax.Var(name, relax.TensorType((4, 8), "float32"))
+    builder = relax.BlockBuilder()
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            result = builder.emit_output(op.add(x, weights(8)))
+        builder.emit_func_output(result)
+    script = byoc.bisect(builder.get(), "faulty_npu").write_reproducer(tmp_path / "found")
+    for planted, code in (("always:add", 1), ("", 0)):
         plant(planted)
         with pytest.raises(SystemExit) as left:
             runpy.run_path(str(script))

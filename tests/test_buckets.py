@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 import tvm_byoc_kit as byoc
@@ -12,6 +13,11 @@ from tvm_byoc_kit.errors import OptionError
 
 def test_sizes_are_kept_once_each_and_in_order() -> None:
     assert byoc.Buckets(8, 1, 4, 8).sizes == (1, 4, 8)
+
+
+def test_sizes_of_numpy_are_sizes() -> None:
+    assert byoc.Buckets(*np.array([4, 1])) == byoc.Buckets(1, 4)
+    assert type(byoc.Profile(*np.array([1, 4, 8])).opt) is int
 
 
 def test_equal_buckets_are_equal() -> None:

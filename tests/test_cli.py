@@ -502,6 +502,18 @@ def test_verify_compares_a_model_and_an_artifact(
         assert len(facts["outputs"]) == 2
 
 
+def test_verify_needs_no_shapes_of_an_artifacts_original(
+    command: Command, dynamic_onnx_proto: onnx.ModelProto, tmp_path: Path
+) -> None:
+    model, artifact = tmp_path / "open.onnx", tmp_path / "open.so"
+    onnx.save(dynamic_onnx_proto, model)
+    shape = ("-s", "input.1:rows,4")
+    assert command("compile", model, "-b", "llvm", *shape, "-o", artifact).code == 0
+    for arguments in ((), shape):
+        done = command("verify", artifact, "--reference", model, *arguments)
+        assert done.out.startswith("agrees with onnxruntime"), done.err
+
+
 def test_verify_fails_when_the_numbers_differ(
     command: Command, artifact: Path, onnx_proto: onnx.ModelProto, tmp_path: Path
 ) -> None:

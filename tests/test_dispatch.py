@@ -228,6 +228,12 @@ def test_unknown_and_missing_dimensions_are_refused() -> None:
         dispatcher.plan({})
 
 
+@pytest.mark.parametrize("size", ["3", 3.0, None])
+def test_a_size_is_a_whole_number(size: Any) -> None:
+    with pytest.raises(OptionError, match=f"the size of 'n' is {size!r}; expected a whole number"):
+        plan(size, 4)
+
+
 def test_batch_is_the_dimension_on_axis_0() -> None:
     assert Dispatcher(variants(1, 4), INPUTS).plan({"batch": 5}) == plan(5, 1, 4)
     inner = (byoc.TensorSpec("x", (4, "n"), "float32"),)

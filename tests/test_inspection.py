@@ -36,7 +36,7 @@ def written(path: Path, manifest: Manifest, content: bytes = b"\x7fELF of some k
 def shown(path: Path) -> dict[str, str]:
     """The page, line by line."""
     lines = str(inspect_artifact(path)).splitlines()[1:]
-    return {line[:14].strip(): line[14:] for line in lines}
+    return dict(re.split("  +", line.strip(), maxsplit=1) for line in lines)
 
 
 @needs_gcc
@@ -111,6 +111,21 @@ def test_the_page_tells_which_sizes_are_fast(host_exe: byoc.Executable, tmp_path
     page = shown(path)
     assert page["fast at"] == "n=1; n=8"
     assert page["sizes of n"] == "1 and more, a build for any, padded to a build's"
+
+
+def test_the_page_tells_that_other_sizes_are_not_taken(
+    host_exe: byoc.Executable, tmp_path: Path
+) -> None:
+    variants = Variants((Variant("main_1", {"n": 1}),), {"n": OpenDimension(largest=1)})
+    page = shown(written(tmp_path / "m.so", replace(host_exe.manifest, variants=variants)))
+    assert page["sizes of n"] == "those of the builds alone"
+
+
+def test_long_names_have_their_own_column(host_exe: byoc.Executable, tmp_path: Path) -> None:
+    variants = Variants((Variant("main"),), {"sequence\x1b": OpenDimension()})
+    path = written(tmp_path / "m.so", replace(host_exe.manifest, variants=variants))
+    text = str(inspect_artifact(path))
+    assert "\n  sizes of sequence\\x1b  1 and more, a build for any\n" in text
 
 
 def test_the_page_tells_the_range_of_a_profile(host_exe: byoc.Executable, tmp_path: Path) -> None:

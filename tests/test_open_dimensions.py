@@ -67,6 +67,26 @@ def test_different_dimensions_on_axis_0_are_no_batch(make_module: Make) -> None:
         named_sizes(model, BUCKETS, None)
 
 
+def test_a_multiple_of_the_batch_on_axis_0_is_of_the_same_batch() -> None:
+    class Pairs(torch.nn.Module):
+        def forward(self, x: torch.Tensor, pairs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            return x.relu(), pairs + 1, (pairs.reshape(-1, 2) @ x.new_ones(2, 1)) * x
+
+    rows = torch.export.Dim("rows", min=1, max=64)
+    given = (torch.randn(2, 3), torch.randn(4))
+    model = byoc.load_model(Pairs(), given, ({0: rows}, {0: 2 * rows}))
+    exe = byoc.compile(model, "llvm", batch=BUCKETS)
+    for count in (1, 3, 9):
+        inputs = torch.randn(count, 3), torch.randn(2 * count)
+        for got, expected in zip(exe(*inputs), Pairs()(*inputs), strict=True):
+            np.testing.assert_allclose(got, expected, rtol=1e-6)
+
+
+def test_sizes_that_are_no_mapping_are_refused(make_module: Make) -> None:
+    with pytest.raises(OptionError, match=r"sizes is 3; expected a mapping, \{'seq'"):
+        byoc.compile(make_module({"x": (("n",), "float32")}, op.nn.relu), "llvm", sizes=3)  # type: ignore[arg-type]
+
+
 def test_a_name_that_is_no_open_dimension_is_refused(make_module: Make) -> None:
     model = loaded(make_module, {"x": ("n", "seq")})
     with pytest.raises(ModelError, match=r"'sec' \(did you mean 'seq'\?\); open are: n, seq"):

@@ -298,6 +298,23 @@ def test_rounding_follows_the_largest_element(make_module: Any) -> None:
     assert not verify_value(make_module, got[1:], expected[1:])
 
 
+@pytest.mark.parametrize("mask", [-10000, -1e9, np.finfo("float32").min])
+def test_a_mask_does_not_hide_the_other_elements(make_module: Any, mask: float) -> None:
+    expected = np.array([mask, 2, mask, -3], "float32")
+    assert verify_value(make_module, expected * np.float32(1 - 1e-6), expected)
+    wrong = expected + np.array([0, 1e-2, 0, 0], "float32")
+    result = verify_value(make_module, wrong, expected)
+    assert result.outputs[0].worst is not None
+    assert (bool(result), result.outputs[0].worst.index) == (False, (1,))
+
+
+def test_large_terms_that_are_no_mask_set_the_scale(make_module: Any) -> None:
+    for large in ([1e5, 9e4], [1e5]):
+        expected = np.array([*large, 0.25], "float32")
+        got = expected + np.array([*[0] * len(large), 1e-2], "float32")
+        assert verify_value(make_module, got, expected)
+
+
 # References that do not fit
 
 
@@ -475,14 +492,21 @@ def test_a_build_of_other_weights_is_caught(make_module: Any) -> None:
     [
         ({"cases": "odd"}, OptionError, "unknown case 'odd'; expected edge, random, zeros"),
         ({"cases": ()}, OptionError, "no case to run"),
-        ({"samples": 0}, OptionError, "samples=0: expected 1 or more"),
+        ({"samples": 0}, OptionError, "samples=0: expected a whole number, 1 or more"),
+        ({"samples": 2.5}, OptionError, "samples=2.5: expected a whole number"),
+        ({"seed": -1}, OptionError, "seed=-1: expected a whole number, 0 or more"),
+        ({"cases": 5}, OptionError, "cases=5: expected a case, or a list"),
+        ({"tolerance": (1e-3, 1e-3)}, OptionError, "expected a Tolerance"),
         (
             {"sizes": {"m": 3}},
             OptionError,
             "'m', which is no open dimension; there is n",
         ),
         ({"sizes": {"n": ()}}, OptionError, "expected numbers from 1 on"),
-        ({"sizes": {"n": 0}}, OptionError, "expected numbers from 1 on"),
+        *(
+            ({"sizes": {"n": size}}, OptionError, "expected numbers from 1 on")
+            for size in (0, 2.5, "12", None, [2.5])
+        ),
         ({"inputs": 3}, InputError, "inputs are a int; expected a dict"),
         ({"inputs": []}, InputError, "inputs are a list; expected a dict"),
         ({"inputs": [3]}, InputError, "inputs hold a int; expected a dict"),
@@ -494,6 +518,12 @@ def test_what_cannot_be_tried_is_named(
 ) -> None:
     with pytest.raises(error, match=message):
         byoc.verify(host_exe, host_exe, **choices)
+
+
+def test_the_case_that_cannot_be_run_is_named(host_exe: byoc.Executable) -> None:
+    right = random_inputs(host_exe.inputs)
+    with pytest.raises(InputError, match=r"case inputs 1: .*missing: x"):
+        byoc.verify(host_exe, host_exe, inputs=[right, {"y": right["y"]}])
 
 
 # Cases

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tvm_byoc_kit.backend import Backend, get_backend
 from tvm_byoc_kit.bisection_report import Bisection, RegionCheck
 from tvm_byoc_kit.building import build
-from tvm_byoc_kit.comparison import Tolerance, compare_output
-from tvm_byoc_kit.errors import OptionError
-from tvm_byoc_kit.host_twin import HostTwin, run_on_crossings
+from tvm_byoc_kit.comparison import OutputCheck, Tolerance, compare_output
+from tvm_byoc_kit.errors import ModelError, OptionError
+from tvm_byoc_kit.host_twin import HostTwin
 from tvm_byoc_kit.model import as_model
 from tvm_byoc_kit.occurrences import Walk
 from tvm_byoc_kit.op_names import tag_of, tag_ops
 from tvm_byoc_kit.op_pairing import pair
 from tvm_byoc_kit.partitioning import Partition, partition
-from tvm_byoc_kit.region_run import Checks, compare_results
+from tvm_byoc_kit.region_run import UNSTEADY, Outcome, run_crossings
 from tvm_byoc_kit.region_search import RegionSearch
 from tvm_byoc_kit.sample_inputs import generated, given
 from tvm_byoc_kit.verification import Verification, outputs_of
@@ -27,10 +27,11 @@ if TYPE_CHECKING:
     from tvm_byoc_kit.host_twin import Crossing
     from tvm_byoc_kit.occurrences import RegionCall
     from tvm_byoc_kit.policy import PartitionPolicy
+    from tvm_byoc_kit.runtime import Executable
 
 __all__ = ["bisect"]
 
-Execution = tuple["Crossing", Checks]
+Execution = tuple["Crossing", Outcome]
 
 
 def bisect(
@@ -38,6 +39,7 @@ def bisect(
     backend: str | Backend,
     *,
     inputs: Mapping[str, Any] | str | os.PathLike[str] | None = None,
+    case: str = "random",
     options: Any = None,
     policy: PartitionPolicy | Mapping[str, Any] | None = None,
     tolerance: Tolerance | None = None,
@@ -59,35 +61,38 @@ def bisect(
     model : ImportedModel, tvm.IRModule, or anything that `load_model` takes alone
     backend : str or Backend
     inputs : mapping of name to array, or path of an ``.npz`` file, optional
-        Random ones when left out.
+        Those of `case` when left out.
+    case : str
+        Of those that `verify` makes, such as ``large``: with which it says that a build is wrong.
     options, policy
         As for `compile`.
     tolerance : Tolerance, optional
         By default the one of `comparison.TOLERANCES` for each output's dtype.
     sizes : mapping of str to int, optional
-        Of open dimensions, for the random inputs; 2 where none is given.
+        Of open dimensions, where inputs are made; 2 where none is given.
     seed : int
-        Of the random inputs.
+        Of the inputs that are made.
 
     Raises
     ------
+    OptionError
+        For a case, or a dimension, that there is not.
     BackendUnavailable
         When the backend does not run on this machine.
     """
     chosen = get_backend(backend)
     chosen.require("device")
     parts = partition(as_model(model), chosen, policy=policy)
-    arrays = _arrays(parts, inputs, sizes, seed)
+    arrays = _arrays(parts, inputs, case, sizes, seed)
     walk = Walk(parts.mod)
     names = _names(parts, walk)
     exe = build(parts, options=options)
-    got = exe.run(arrays)
     expected, crossings = HostTwin(parts, walk.regions).run(arrays)
-    results = run_on_crossings(exe, arrays, crossings, walk.regions)
+    outcomes = run_crossings(exe, arrays, crossings, walk.regions, tolerance)
+    whole = _whole(exe, arrays, expected, tolerance)
     executions: dict[int, list[Execution]] = {}  # by site, in the order of the first execution
-    for outputs, crossing in zip(results, crossings, strict=True):
-        checks = compare_results(outputs, crossing.outputs, tolerance)
-        executions.setdefault(crossing.site, []).append((crossing, checks))
+    for outcome, crossing in zip(outcomes, crossings, strict=True):
+        executions.setdefault(crossing.site, []).append((crossing, outcome))
     order = [*executions, *(site for site in range(len(walk.regions)) if site not in executions)]
     found = Bisection(
         backend=chosen.name,
@@ -95,7 +100,8 @@ def bisect(
         regions=tuple(
             _region(walk.regions[site], names, executions.get(site, [])) for site in order
         ),
-        outputs=tuple(compare_output(out, got[out], expected[out], tolerance) for out in got),
+        outputs=whole.outputs,
+        problem=whole.problem,
         host=_host_check(parts, arrays, expected, tolerance),
         builds=2,
     )
@@ -103,7 +109,7 @@ def bisect(
         return found
     at = found.regions.index(found.diverging[0])
     site = order[at]
-    crossing = next(crossing for crossing, checks in executions[site] if not _agrees(checks))
+    crossing = next(crossing for crossing, outcome in executions[site] if not outcome)
     search = RegionSearch(parts, walk, walk.regions[site], names, crossing, options, tolerance)
     regions = list(found.regions)
     regions[at] = search.look_into(regions[at])
@@ -116,14 +122,20 @@ def bisect(
 
 
 def _arrays(
-    parts: Partition, inputs: Any, sizes: Mapping[str, int | Sequence[int]] | None, seed: int
+    parts: Partition,
+    inputs: Any,
+    case: str,
+    sizes: Mapping[str, int | Sequence[int]] | None,
+    seed: int,
 ) -> dict[str, Any]:
     if inputs is not None:
         [(_, arrays)] = given([inputs])
         return arrays
-    made = list(generated(parts.model.inputs, "random", samples=1, sizes=sizes or {}, seed=seed))
+    made = list(generated(parts.model.inputs, case, samples=1, sizes=sizes or {}, seed=seed))
     if len(made) != 1:
-        raise OptionError(f"sizes={sizes!r}: bisect takes one size of each dimension")
+        raise OptionError(
+            f"case={case!r}, sizes={sizes!r}: bisect takes one case, and one size of each dimension"
+        )
     return made[0][1]
 
 
@@ -139,16 +151,34 @@ def _names(parts: Partition, walk: Walk) -> list[str]:
 
 
 def _region(region: RegionCall, names: list[str], executions: list[Execution]) -> RegionCheck:
+    outcomes = [outcome for _, outcome in executions] or [Outcome(())]
+    outcome = next((outcome for outcome in outcomes if not outcome), outcomes[0])
     return RegionCheck(
         name=region.name,
         ops=tuple(names[region.first : region.last]),
         composites=region.composites,
-        outputs=min((checks for _, checks in executions), key=_agrees, default=()),
+        outputs=outcome.outputs,
+        problem=outcome.problem,
     )
 
 
-def _agrees(checks: Checks) -> bool:
-    return all(check.ok for check in checks)
+def _whole(
+    exe: Executable,
+    arrays: Mapping[str, Any],
+    expected: Mapping[str, Any],
+    tolerance: Tolerance | None,
+) -> Outcome:
+    """How the model as a whole does."""
+    try:
+        first, again = exe.run(arrays), exe.run(arrays)
+    except ModelError as error:
+        return Outcome((), f"it fails: {error}")
+
+    def checks(got: Mapping[str, Any], wanted: Mapping[str, Any]) -> Iterator[OutputCheck]:
+        return (compare_output(out, got[out], wanted[out], tolerance) for out in got)
+
+    steady = all(check.ok for check in checks(again, first))
+    return Outcome(tuple(checks(first, expected)), "" if steady else UNSTEADY)
 
 
 def _host_check(

@@ -30,14 +30,17 @@ class Part:
     composites : tuple of str
         The patterns that matched them: one, or several that are wrong only together.
     outputs : tuple of OutputCheck
+    problem : str
+        What is wrong beside numbers, such as an exception; else empty.
     """
 
     ops: tuple[str, ...]
     composites: tuple[str, ...]
     outputs: tuple[OutputCheck, ...]
+    problem: str = ""
 
     def __bool__(self) -> bool:
-        return all(output.ok for output in self.outputs)
+        return not self.problem and all(output.ok for output in self.outputs)
 
     def __str__(self) -> str:
         return f"{_listed(self.ops)} ({_listed(self.composites)})"
@@ -53,7 +56,10 @@ class RegionCheck:
         Of the region, with ``#2`` and so on from the second call of the same function on.
     ops, composites : tuple of str
     outputs : tuple of OutputCheck
-        Of the execution that is worst; empty where the call was not executed.
+        Of the first execution that is wrong, or else the first; empty where the call was not
+        executed, or failed.
+    problem : str
+        What is wrong in it beside numbers, such as an exception; else empty.
     parts : tuple of Part
         Each composite alone, in order; only of the first region that diverges.
     together : Part, optional
@@ -66,12 +72,13 @@ class RegionCheck:
     ops: tuple[str, ...]
     composites: tuple[str, ...]
     outputs: tuple[OutputCheck, ...]
+    problem: str = ""
     parts: tuple[Part, ...] = ()
     together: Part | None = None
     note: str = ""
 
     def __bool__(self) -> bool:
-        return all(output.ok for output in self.outputs)
+        return not self.problem and all(output.ok for output in self.outputs)
 
     @property
     def culprit(self) -> Part | None:
@@ -89,7 +96,9 @@ class Bisection:
     regions : tuple of RegionCheck
         In the order of execution.
     outputs : tuple of OutputCheck
-        Of the whole model on the backend, compared with the host's.
+        Of the whole model on the backend, compared with the host's; empty where it failed.
+    problem : str
+        What is wrong with the whole beside numbers; else empty.
     host : Verification, optional
         How the host's own code compares with the model's framework, where there is one.
     builds : int
@@ -102,13 +111,17 @@ class Bisection:
     model: str
     regions: tuple[RegionCheck, ...]
     outputs: tuple[OutputCheck, ...]
+    problem: str = ""
     host: Verification | None = None
     builds: int = 0
     reproducer: Reproducer | None = field(default=None, repr=False, compare=False)
 
     def __bool__(self) -> bool:
-        agrees = all(self.regions) and all(output.ok for output in self.outputs)
-        return agrees and (self.host is None or bool(self.host))
+        return all(self.regions) and self._whole_agrees and (self.host is None or bool(self.host))
+
+    @property
+    def _whole_agrees(self) -> bool:
+        return not self.problem and all(output.ok for output in self.outputs)
 
     @property
     def diverging(self) -> tuple[RegionCheck, ...]:
@@ -127,14 +140,17 @@ class Bisection:
             first = self.diverging[0]
             where = f"DIVERGES first in region {self.regions.index(first) + 1}"
             if self.culprit is None:
-                return f"{where}, {first.name}: {first.note}"
+                facts = [where, first.name, first.problem, first.note]
+                return ": ".join([", ".join(facts[:2]), *filter(None, facts[2:])])
+            problem = f": {self.culprit.problem}" if self.culprit.problem else ""
             if first.together is None:
-                return f"{where}, at {self.culprit}"
-            return f"{where}, where each op alone agrees, and these together do not: {self.culprit}"
-        if not all(output.ok for output in self.outputs):
+                return f"{where}, at {self.culprit}{problem}"
+            together = f"{self.culprit}{problem}"
+            return f"{where}, where each op alone agrees, and these together do not: {together}"
+        if not self._whole_agrees:
             return (
-                "DIVERGES as a whole, although every region agrees for the host's inputs: rounding "
-                "adds up on the way"
+                "DIVERGES as a whole, although every region agrees for the host's inputs: "
+                f"{self.problem or 'rounding adds up on the way'}"
             )
         if self.host is not None and not self.host:
             return (
@@ -146,15 +162,15 @@ class Bisection:
     def __str__(self) -> str:
         lines = [self.verdict]
         for number, region in enumerate(self.regions, 1):
-            lines.append(f"  region {number} ({len(region.ops)} ops): {_summary(region.outputs)}")
-            lines += [f"    {part}: {_summary(part.outputs)}" for part in region.parts if not part]
+            lines.append(f"  region {number} ({len(region.ops)} ops): {_summary(region)}")
+            lines += [f"    {part}: {_summary(part)}" for part in region.parts if not part]
             if region.together is not None:
-                lines.append(f"    {region.together}: {_summary(region.together.outputs)}")
-        lines.append(f"  the whole model: {_summary(self.outputs)}")
+                lines.append(f"    {region.together}: {_summary(region.together)}")
+        lines.append(f"  the whole model: {_summary(self)}")
         if self.host is not None:
             against = f"the host's code against {self.host.reference}"
-            lines.append(f"  {against}: {_summary(self.host.outputs)}")
-        if self.culprit is not None:
+            lines.append(f"  {against}: {_summary(self.host)}")
+        if self.culprit is not None and any(not check.ok for check in self.culprit.outputs):
             wrong = worst_of(self.culprit.outputs)
             lines.append(f"  {_listed(self.culprit.ops)}, {wrong.name}: {wrong.details()}")
         return "\n".join(lines)
@@ -169,6 +185,7 @@ class Bisection:
             "regions": [_region_facts(region) for region in self.regions],
             "culprit": _part_facts(self.culprit),
             "outputs": [output.to_dict() for output in self.outputs],
+            "problem": self.problem,
             "host": None if self.host is None else self.host.to_dict(),
             "builds": self.builds,
         }
@@ -208,12 +225,16 @@ def _listed(names: Sequence[str]) -> str:
     return f"{names[0]}, ... {names[-1]}, {len(names)} in all"
 
 
-def _summary(checks: Sequence[OutputCheck]) -> str:
-    if not checks:
+def _summary(found: RegionCheck | Part | Bisection | Verification) -> str:
+    problem = getattr(found, "problem", "")
+    if not found.outputs and not problem:
         return "not run with these inputs"
-    worst = worst_of(checks)
-    verdict = "agrees" if all(check.ok for check in checks) else "DIVERGES"
-    return f"{verdict}, max abs {worst.max_abs:.3g}, SNR {worst.snr_db:.1f} dB"
+    agrees = not problem and all(check.ok for check in found.outputs)
+    facts = ["agrees" if agrees else "DIVERGES"]
+    if found.outputs:
+        worst = worst_of(found.outputs)
+        facts.append(f"max abs {worst.max_abs:.3g}, SNR {worst.snr_db:.1f} dB")
+    return ", ".join([*facts, *([problem] if problem else [])])
 
 
 def _part_facts(part: Part | None) -> dict[str, Any] | None:
@@ -224,6 +245,7 @@ def _part_facts(part: Part | None) -> dict[str, Any] | None:
         "ops": list(part.ops),
         "composites": list(part.composites),
         "outputs": [output.to_dict() for output in part.outputs],
+        "problem": part.problem,
     }
 
 
@@ -234,6 +256,7 @@ def _region_facts(region: RegionCheck) -> dict[str, Any]:
         "ops": list(region.ops),
         "composites": list(region.composites),
         "outputs": [output.to_dict() for output in region.outputs],
+        "problem": region.problem,
         "parts": [_part_facts(part) for part in region.parts],
         "together": _part_facts(region.together),
         "note": region.note,

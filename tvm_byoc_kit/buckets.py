@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any, Literal
 
 from tvm_byoc_kit.errors import OptionError
@@ -59,7 +60,7 @@ class Buckets:
                 f"Buckets: pad is {pad!r}; expected True, False, or what the inputs that mask the "
                 "padding are filled with, such as {'attention_mask': 0}"
             )
-        object.__setattr__(self, "sizes", tuple(sorted(set(sizes))))
+        object.__setattr__(self, "sizes", tuple(sorted(set(map(int, sizes)))))
         object.__setattr__(self, "fallback", fallback)
         object.__setattr__(self, "pad", pad)
 
@@ -93,6 +94,8 @@ class Profile:
                 f"Profile{sizes!r}: expected the smallest, best and largest size in order, such as "
                 "Profile(1, 8, 32)"
             )
+        for name, size in zip(("min", "opt", "max"), sizes, strict=True):
+            object.__setattr__(self, name, int(size))
 
 
 #: By dimension's name.
@@ -100,4 +103,4 @@ Sizes = Mapping[str, "Buckets | Profile"]
 
 
 def _is_size(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+    return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= 1

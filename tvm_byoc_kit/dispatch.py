@@ -16,6 +16,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from numbers import Integral
 from typing import TYPE_CHECKING
 
 from tvm_byoc_kit.cost_table import CostTable
@@ -138,11 +139,14 @@ class Dispatcher:
         Raises
         ------
         OptionError
-            For a dimension that there is not, or one without a size.
+            For a dimension that there is not, or one without a size that is a whole number.
         InputError
             For a size that no build takes.
         """
-        named = {self._named(name): size for name, size in sizes.items()}
+        for name, size in sizes.items():
+            if not isinstance(size, Integral):
+                raise OptionError(f"the size of '{name}' is {size!r}; expected a whole number")
+        named = {self._named(name): int(size) for name, size in sizes.items()}
         missing = [name for name in self._dimensions if name not in named]
         if missing:
             raise OptionError(f"expected also a size of {', '.join(missing)}")

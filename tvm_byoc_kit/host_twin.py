@@ -6,7 +6,6 @@ function of its own at each place where it is called.
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -22,11 +21,10 @@ if TYPE_CHECKING:
 
     from tvm_byoc_kit.occurrences import RegionCall
     from tvm_byoc_kit.partitioning import Partition
-    from tvm_byoc_kit.runtime import Executable
 
-__all__ = ["Crossing", "HostTwin", "as_host_code", "leaves_of", "run_on_crossings", "spoil"]
+__all__ = ["RUN", "SKIP", "Crossing", "HostTwin", "as_host_code", "copies_of", "leaves_of"]
 
-_RUN, _SKIP = 0, 1  # what an instrument of TVM's virtual machine tells it to do with the call
+RUN, SKIP = 0, 1  # what an instrument of TVM's virtual machine tells it to do with the call
 
 
 @dataclass(frozen=True)
@@ -70,65 +68,17 @@ class HostTwin:
         def watch(_function: Any, symbol: str, before: bool, result: Any, *arguments: Any) -> int:
             site = self._sites.get(symbol)
             if site is not None and before:
-                started.append(_copies(arguments))
+                started.append(copies_of(arguments))
             elif site is not None:
-                crossings.append(Crossing(site, started.pop(), _copies([result])))
-            return _RUN
+                crossings.append(Crossing(site, started.pop(), copies_of([result])))
+            return RUN
 
         self._exe.vm.set_instrument(watch)
         return self._exe.run(inputs), crossings
 
 
-def run_on_crossings(
-    exe: Executable,
-    inputs: Mapping[str, Any],
-    crossings: Sequence[Crossing],
-    regions: Sequence[RegionCall],
-) -> list[tuple[np.ndarray, ...]]:
-    """What each region of `exe` gives for the inputs of each crossing.
-
-    The rest of the model goes on with the host's results, so that no error reaches the next region.
-    """
-    import tvm
-
-    waiting: dict[str, deque[int]] = defaultdict(deque)
-    for number, crossing in enumerate(crossings):
-        waiting[regions[crossing.site].function].append(number)
-    results: dict[int, tuple[np.ndarray, ...]] = {}
-
-    def take_over(function: Any, symbol: str, before: bool, _result: Any, *arguments: Any) -> int:
-        if symbol not in waiting or not before:
-            return _RUN
-        number = waiting[symbol].popleft()
-        crossing = crossings[number]
-        outputs = arguments[len(arguments) - len(crossing.outputs) :]
-        given = [
-            tvm.runtime.tensor(value, outputs[0].device) if hasattr(value, "dtype") else value
-            for value in crossing.inputs
-        ]
-        for output in outputs:
-            spoil(output)
-        function(*given, *outputs)
-        results[number] = _copies(outputs)
-        for output, expected in zip(outputs, crossing.outputs, strict=True):
-            output.copyfrom(expected)
-        return _SKIP
-
-    exe.vm.set_instrument(take_over)
-    exe.run(inputs)
-    return [results[number] for number in range(len(crossings))]
-
-
-def spoil(tensor: Any) -> None:
-    """Fill a tensor, so that what is never written to it is not right by chance."""
-    import numpy as np
-
-    array = tensor.numpy()
-    is_integer = array.dtype.kind in "iub"
-    tensor.copyfrom(np.full(array.shape, 1 if is_integer else np.nan).astype(array.dtype))
-
-
-def _copies(values: Any) -> tuple[Any, ...]:
+def copies_of(values: Any) -> tuple[Any, ...]:
+    """What `leaves_of` gives, tensors as arrays of their own."""
     return tuple(
         value.numpy().copy() if hasattr(value, "numpy") else value for value in leaves_of(values)
     )

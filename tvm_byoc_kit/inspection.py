@@ -62,7 +62,9 @@ class Inspection:
         }
 
     def __str__(self) -> str:
-        lines = (f"  {name:<12}{_printable(text)}" for name, text in _facts(self) if text)
+        facts = [(_printable(name), _printable(text)) for name, text in _facts(self) if text]
+        width = max(len(name) for name, _ in facts)
+        lines = (f"  {name:<{width}}  {text}" for name, text in facts)
         return "\n".join([_printable(self.path), *lines])
 
 

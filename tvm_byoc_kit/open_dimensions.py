@@ -33,11 +33,18 @@ def shapes_for(
     model: Any, batch: Buckets | Profile | None, sizes: Sizes | None
 ) -> dict[str, Sequence[int | str]]:
     """The `shapes` to load a model with, if it is ONNX, so that what is given sizes stays open."""
-    if (batch is None and not sizes) or kind_of(model) != "onnx":
+    names = _by_name(sizes).keys()
+    if (batch is None and not names) or kind_of(model) != "onnx":
         return {}
     from tvm_byoc_kit.frontends.onnx import open_shapes
 
-    return open_shapes(model, (sizes or {}).keys(), batch is not None)
+    return open_shapes(model, names, batch is not None)
+
+
+def _by_name(sizes: Sizes | None) -> Sizes:
+    if not isinstance(sizes, (Mapping, type(None))):
+        raise OptionError(f"sizes is {sizes!r}; expected a mapping, {{'seq': Buckets(32, 64)}}")
+    return sizes or {}
 
 
 def named_sizes(
@@ -53,7 +60,7 @@ def named_sizes(
         For sizes that are given twice, that are no `Buckets` or `Profile`, or that the model does
         not take.
     """
-    named = dict(sizes or {})
+    named = dict(_by_name(sizes))
     if batch is not None:
         name = batch_dimension(model)
         if name in named:
@@ -75,7 +82,7 @@ def named_sizes(
 
 
 def batch_dimension(model: ImportedModel) -> str:
-    """The name of the dimension on axis 0 of the inputs; where that is fixed, it has no part.
+    """The name of the dimension on axis 0 of the inputs, where it is open and no product.
 
     Raises
     ------
@@ -83,7 +90,7 @@ def batch_dimension(model: ImportedModel) -> str:
         When all inputs have a fixed axis 0, or there are several names.
     """
     leading = {spec.name: spec.shape[0] for spec in model.inputs if spec.shape}
-    names = {name: dim for name, dim in leading.items() if isinstance(dim, str)}
+    names = {name: dim for name, dim in leading.items() if _is_name(dim)}
     if not names:
         shapes = "; ".join(map(str, model.inputs))
         raise ModelError(
@@ -98,7 +105,7 @@ def batch_dimension(model: ImportedModel) -> str:
             + ", ".join(f"{dim!r}: ..." for dim in dict.fromkeys(names.values()))
             + "}"
         )
-    return next(iter(names.values()))
+    return str(next(iter(names.values())))
 
 
 def along(
@@ -201,7 +208,12 @@ def _check_bounds(model: ImportedModel, name: str, given: Buckets | Profile) -> 
 
 def _open_dimensions(model: ImportedModel) -> tuple[str, ...]:
     dims = (dim for spec in model.inputs for dim in spec.shape)
-    return tuple(dict.fromkeys(d for d in dims if isinstance(d, str) and d.isidentifier()))
+    return tuple(dict.fromkeys(str(dim) for dim in dims if _is_name(dim)))
+
+
+def _is_name(dim: int | str) -> bool:
+    """Whether a dimension is open by itself, and not computed from others, as ``2 * n`` is."""
+    return isinstance(dim, str) and dim.isidentifier()
 
 
 def _unknown(name: str, known: tuple[str, ...], model: ImportedModel) -> str:

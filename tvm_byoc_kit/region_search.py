@@ -11,7 +11,7 @@ from tvm_byoc_kit.building import build
 from tvm_byoc_kit.errors import ByocError
 from tvm_byoc_kit.host_twin import as_host_code
 from tvm_byoc_kit.partitioning import Partition
-from tvm_byoc_kit.region_run import compare_results, run_function, run_region
+from tvm_byoc_kit.region_run import Outcome, run_function, run_region
 from tvm_byoc_kit.region_windows import RegionPieces, module_of
 from tvm_byoc_kit.reproducer import Reproducer
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from tvm_byoc_kit.comparison import Tolerance
     from tvm_byoc_kit.host_twin import Crossing
     from tvm_byoc_kit.occurrences import RegionCall, Walk
-    from tvm_byoc_kit.region_run import Checks
     from tvm_byoc_kit.region_windows import Leaf, Window
     from tvm_byoc_kit.runtime import Executable
 
@@ -83,15 +82,15 @@ class RegionSearch:
                 note = "it agrees when it is built alone, and so does each of its ops"
                 return replace(region, parts=parts, note=note)
             self._span = self._fewest()
-            [checks] = self._check([self._span])
-            return replace(region, parts=parts, together=self._part(self._span, checks))
+            [outcome] = self._check([self._span])
+            return replace(region, parts=parts, together=self._part(self._span, outcome))
         except ByocError as error:
             return replace(region, note=f"it cannot be taken apart: {error}")
 
     def reproducer(self) -> Reproducer:
         """Of what was found, or of the whole region."""
         window = self._pieces.window(*self._span)
-        ops = self._part(self._span, ())
+        ops = self._part(self._span, Outcome(()))
         return Reproducer(
             title=f"{ops}, of {self._parts.model.origin or 'a module'}",
             backend=self._parts.backend,
@@ -114,15 +113,14 @@ class RegionSearch:
         results = run_function(exe, "main", [self._values[leaf] for leaf in self._pieces.params])
         self._values |= dict(zip(self._pieces.results, results, strict=True))
 
-    def _check(self, spans: Sequence[tuple[int, int]]) -> list[Checks]:
-        """How the calls of each span, as a region of their own, compare with the host."""
+    def _check(self, spans: Sequence[tuple[int, int]]) -> list[Outcome]:
+        """How the calls of each span do as a region of their own."""
         windows = [self._pieces.window(*span) for span in spans]
         exe = self._build(module_of(windows), "main_0", self._parts.backend, self._options)
         found = []
         for number, window in enumerate(windows):
-            results = run_region(exe, number, self._inputs(window), len(window.writes))
             expected = [self._values[leaf] for leaf in window.writes]
-            found.append(compare_results(results, expected, self._tolerance))
+            found.append(run_region(exe, number, self._inputs(window), expected, self._tolerance))
         return found
 
     def _inputs(self, window: Window) -> list[Any]:
@@ -135,8 +133,8 @@ class RegionSearch:
         return inputs
 
     def _agree(self, start: int, stop: int) -> bool:
-        [checks] = self._check([(start, stop)])
-        return all(check.ok for check in checks)
+        [outcome] = self._check([(start, stop)])
+        return bool(outcome)
 
     def _fewest(self) -> tuple[int, int]:
         """Neighbours that diverge together, and neither without the last nor without the first."""
@@ -156,10 +154,11 @@ class RegionSearch:
                 start = middle
         return start, stop
 
-    def _part(self, span: tuple[int, int], checks: Checks) -> Part:
+    def _part(self, span: tuple[int, int], outcome: Outcome) -> Part:
         calls = range(*span)
         ops = tuple(name for at in calls for name in self._names[at])
-        return Part(ops, tuple(self._pieces.composite(at) for at in calls), checks)
+        composites = tuple(self._pieces.composite(at) for at in calls)
+        return Part(ops, composites, outcome.outputs, outcome.problem)
 
     def _build(
         self, mod: IRModule, entry: str, backend: Backend, options: Any = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import keyword
 import os
 import re
 from collections.abc import Mapping
@@ -16,7 +17,7 @@ from tvm_byoc_kit.errors import ModelError, OptionError
 from tvm_byoc_kit.files import replacing_directory
 from tvm_byoc_kit.model import ImportedModel
 from tvm_byoc_kit.partitioning import Partition
-from tvm_byoc_kit.region_run import compare_results, run_region
+from tvm_byoc_kit.region_run import run_region
 from tvm_byoc_kit.region_windows import Window, module_of
 from tvm_byoc_kit.sample_inputs import read_npz
 
@@ -139,7 +140,10 @@ def _registration(backend: Backend) -> str:
 
 
 def _with_constants_as_parameters(function: Any) -> tuple[Any, dict[str, Any]]:
-    """`function` with a parameter for each constant, and their arrays: TVMScript has none."""
+    """`function` with a parameter for each constant, and their arrays: TVMScript has none.
+
+    What a model calls otherwise than Python can is called ``value``.
+    """
     from tvm import relax
     from tvm.relax.expr_functor import PyExprMutator, mutator
 
@@ -148,6 +152,12 @@ def _with_constants_as_parameters(function: Any) -> tuple[Any, dict[str, Any]]:
 
     @mutator
     class Lifter(PyExprMutator):  # type: ignore[misc]
+        def visit_var_def_(self, var: Any) -> Any:
+            usable = var.name.isidentifier() and not keyword.iskeyword(var.name)
+            renamed = var if usable else type(var)("value", var.ty)
+            self.set_var_remap(var, renamed)
+            return renamed
+
         def visit_generic_const_(self, op: Any) -> Any:
             if op.__chandle__() not in variables:
                 name = f"constant_{len(variables)}"
@@ -195,16 +205,13 @@ def reproduce(
     model = ImportedModel(mod, (), (), "relax", "main_0", "the reproducer")
     exe = build(Partition(mod, chosen, model), options=options)
     inputs = [_typed(saved[f"input_{at}"], var.ty) for at, var in enumerate(function.params)]
-    expected = [value for name, value in saved.items() if name.startswith("expected_")]
-    results = run_region(exe, 0, inputs, len(expected))
-    expected = [
-        value.view(got.dtype) if value.dtype.kind == "V" else value
-        for got, value in zip(results, expected, strict=True)
-    ]
-    checks = compare_results(results, expected, tolerance)
-    for check in checks:
-        print(_described(check))  # noqa: T201 - what the script is for
-    return 0 if all(check.ok for check in checks) else 1
+    types = getattr(function.ret_ty, "fields", [function.ret_ty])
+    expected = [_typed(saved[f"expected_{at}"], ty) for at, ty in enumerate(types)]
+    outcome = run_region(exe, 0, inputs, expected, tolerance)
+    described = [outcome.problem] if outcome.problem else []
+    described += map(_described, outcome.outputs)
+    print("\n".join(described))  # noqa: T201 - what the script is for
+    return 0 if outcome else 1
 
 
 def _described(check: OutputCheck) -> str:
@@ -216,10 +223,10 @@ def _bound(function: Any, arrays: Mapping[str, Any]) -> Any:
     """`function` with the constants of an archive in the place of its last parameters."""
     from tvm import IRModule, relax
 
+    names = [name for name in arrays if name.startswith("constant_")]
     constants = {
-        var.name: relax.const(_typed(arrays[var.name], var.ty), str(var.ty.dtype))
-        for var in function.params
-        if var.name.startswith("constant_") and var.name in arrays
+        var: relax.const(_typed(arrays[name], var.ty), str(var.ty.dtype))
+        for var, name in zip(reversed(function.params), reversed(names), strict=False)
     }
     named = IRModule({"region": function})
     bound = relax.transform.BindParams("region", constants)(named)["region"]

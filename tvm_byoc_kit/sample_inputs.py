@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 from tvm_byoc_kit.errors import InputError, OptionError
@@ -166,8 +167,8 @@ def generated(
         For a case or a dimension that there is not, or a number below 1.
     """
     names = _expanded(cases)
-    if samples < 1:
-        raise OptionError(f"samples={samples!r}: expected 1 or more")
+    _require_count("samples", samples, 1)
+    _require_count("seed", seed, 0)
     for chosen in _combinations(specs, sizes):
         where = "".join(f", {name}={size}" for name, size in chosen.items())
         for name in names:
@@ -176,7 +177,14 @@ def generated(
                 yield text + where, random_inputs(specs, seed + number, chosen, name)
 
 
+def _require_count(name: str, value: Any, least: int) -> None:
+    if not isinstance(value, Integral) or value < least:
+        raise OptionError(f"{name}={value!r}: expected a whole number, {least} or more")
+
+
 def _expanded(cases: str | Sequence[str]) -> list[str]:
+    if not isinstance(cases, Iterable):
+        raise OptionError(f"cases={cases!r}: expected a case, or a list of them")
     given_names = [cases] if isinstance(cases, str) else list(cases)
     for name in given_names:
         if name != "edge" and name not in CASES:
@@ -190,16 +198,21 @@ def _combinations(
 ) -> Iterator[dict[str, int]]:
     dims = [dim for spec in specs for dim in spec.shape if isinstance(dim, str)]
     symbols = dict.fromkeys(symbol for dim in dims for symbol in re.findall(r"[^\W\d]\w*", dim))
-    for name, size in sizes.items():
+    for name in sizes:
         if name not in symbols:
             known = ", ".join(symbols) or "none"
             raise OptionError(f"sizes name '{name}', which is no open dimension; there is {known}")
-        numbers = [size] if isinstance(size, int) else list(size)
-        if not numbers or any(number < 1 for number in numbers):
-            raise OptionError(f"sizes of '{name}' are {size!r}; expected numbers from 1 on")
-    lists = [[size] if isinstance(size, int) else list(size) for size in sizes.values()]
+    lists = [_numbers(name, size) for name, size in sizes.items()]
     for chosen in itertools.product(*lists):
         yield dict(zip(sizes, chosen, strict=True))
+
+
+def _numbers(name: str, size: Any) -> list[int]:
+    """The sizes of one dimension."""
+    numbers = list(size) if isinstance(size, Iterable) else [size]
+    if not numbers or any(not isinstance(n, Integral) or n < 1 for n in numbers):
+        raise OptionError(f"sizes of '{name}' are {size!r}; expected numbers from 1 on")
+    return [int(number) for number in numbers]
 
 
 def given(inputs: Any) -> Iterator[tuple[str, Arrays]]:

@@ -26,6 +26,8 @@ def variant_facts(variants: Variants) -> Iterator[tuple[str, str]]:
 
 def _range(dimension: OpenDimension, *, open_build: bool) -> str:
     """Which sizes a call may have, and how those are run that no build is for."""
+    if not (open_build or dimension.pad):
+        return "those of the builds alone"
     least = str(dimension.smallest)
     facts = [f"{least} to {dimension.largest}" if dimension.largest else f"{least} and more"]
     facts += ["a build for any"] if open_build else []

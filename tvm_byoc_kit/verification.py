@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tvm_byoc_kit.availability import probe
 from tvm_byoc_kit.comparison import OutputCheck, Tolerance, compare_output, worst_of
-from tvm_byoc_kit.errors import ModelError, OptionError
+from tvm_byoc_kit.errors import InputError, ModelError, OptionError
 from tvm_byoc_kit.model import ImportedModel, Reference, kind_of, load_model
 from tvm_byoc_kit.sample_inputs import generated, given
 
@@ -151,7 +151,10 @@ def verify(
     made = generated(exe.inputs, wanted, samples=samples, sizes=chosen_sizes, seed=seed)
     checks = []
     for name, arrays in itertools.chain(own, made):
-        got = exe.run(arrays)  # first, since it checks the inputs
+        try:
+            got = exe.run(arrays)  # first, since it checks the inputs
+        except (InputError, ModelError) as error:
+            raise type(error)(f"case {name}: {error}") from error
         expected = outputs_of(chosen, arrays, got)
         outputs = [compare_output(out, got[out], expected[out], tolerance, name) for out in got]
         checks.append(CaseCheck(name, tuple(outputs)))

@@ -134,6 +134,16 @@ def test_a_parameter_is_repeated_for_each_row_of_a_dynamic_batch() -> None:
             np.testing.assert_array_equal(got, expected.detach().numpy())
 
 
+def test_statistics_of_each_instance_keep_the_rows_of_a_dynamic_batch_apart() -> None:
+    net = torch.nn.InstanceNorm2d(4, affine=True)
+    batch = torch.export.Dim("batch", min=1, max=64)
+    model = byoc.load_model(net, (torch.randn(2, 4, 3, 3),), dynamic_shapes=({0: batch},))
+    exe = byoc.compile(model, "llvm", batch=byoc.Buckets(4, fallback="symbolic"))
+    for rows in (1, 3, 6):
+        x = torch.randn(rows, 4, 3, 3)
+        np.testing.assert_allclose(exe(x), net(x).detach().numpy(), rtol=1e-4, atol=1e-5)
+
+
 def test_a_module_keeps_its_training_mode(inputs: tuple[torch.Tensor, ...]) -> None:
     net = TwoHeads().train()
     net.heads[1].eval()

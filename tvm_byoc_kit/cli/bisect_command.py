@@ -34,6 +34,10 @@ def bisect(
     option: Options = None,
     policy: Policy = None,
     inputs: Inputs = None,
+    case: Annotated[
+        str,
+        typer.Option(help="Inputs that are made without --inputs: a case that `verify` has."),
+    ] = "random",
     size: Sizes = None,
     seed: Seed = 0,
     output: Annotated[
@@ -58,6 +62,7 @@ def bisect(
             read_model(model, shape),
             backend,
             inputs=inputs,
+            case=case,
             options=parse_options(option) or None,
             policy=parse_policy(policy),
             sizes=parse_sizes(size),

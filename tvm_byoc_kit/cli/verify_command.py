@@ -66,7 +66,7 @@ def verify(
             load_or_compile(subject, backend, shape, option),
             _reference(reference, shape),
             inputs=inputs or None,
-            cases=cases.split(",") if cases is not None else None,
+            cases=None if cases is None else [case.strip() for case in cases.split(",")],
             samples=samples,
             sizes=parse_sizes(size),
             seed=seed,
@@ -76,4 +76,6 @@ def verify(
 
 
 def _reference(name: str, shapes: list[str] | None) -> Any:
-    return read_model(Path(name), shapes) if name.endswith((".onnx", ".pt2")) else name
+    """A model's file, which can be run without shapes, or the model of the `shapes` given."""
+    is_model = name.endswith((".onnx", ".pt2"))
+    return read_model(Path(name), shapes) if shapes and is_model else name

@@ -205,6 +205,20 @@ def test_every_operator_of_the_table_has_a_pattern() -> None:
     assert names == {"openvino." + name.removeprefix("relax.") for name in TABLE}
 
 
+def test_a_region_may_have_a_long_name(make_module: Any) -> None:
+    def many(x: Any) -> Any:
+        for number in range(80):
+            x = relax.op.add(x, relax.const(np.float32(number)))
+        return x
+
+    mod = make_module({"x": ((4,), "float32")}, many)
+    parts = byoc.partition(mod, "openvino", bind_constants=True)
+    names = [var.name_hint for var, _ in parts.mod.functions_items()]
+    assert max(map(len, names)) > 512
+    x = np.arange(4, dtype="float32")
+    np.testing.assert_allclose(byoc.build(parts)(x), x + sum(range(80)), rtol=1e-6)
+
+
 def test_an_input_that_is_an_output_is_copied(make_module: Any) -> None:
     statistics = [np.abs(RNG.normal(size=3)).astype(np.float32) for _ in range(4)]
     names = ("gamma", "beta", "mean", "variance")

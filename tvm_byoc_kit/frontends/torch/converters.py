@@ -232,6 +232,15 @@ def _like_index(importer: Any, source: Any, index: Any) -> Any:
     )
 
 
+def view(importer: Any, node: fx.Node) -> Any:
+    """TVM's compares an open dimension with another as if the answer were known."""
+    given = _values(importer, node)
+    x, sizes = given["self"], given["size"]
+    if list(map(str, x.ty.shape)) == list(map(str, sizes)):
+        return x
+    return importer._emit_torch_reshape(x, sizes)  # noqa: SLF001
+
+
 def nearest(importer: Any, node: fx.Node) -> Any:
     """Whole multiples alone get here; PyTorch takes ``floor(i * n_in / n_out)``."""
     x = importer.env[node.args[0]]
@@ -298,6 +307,7 @@ CONVERTERS: dict[str, Converter] = {
     "scatter.src": scatter,
     "scatter_reduce.two": scatter_reduce,
     "sort.default": sort,
+    "view.default": view,
     "upsample_nearest2d.vec": nearest,
     "grid_sampler_2d.default": grid_sample,
     "index.Tensor": convert_index,

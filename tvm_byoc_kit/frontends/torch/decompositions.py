@@ -425,7 +425,8 @@ def batch_norm_of_the_batch(
     momentum: float,
     eps: float,
 ) -> Any:
-    if x.dtype is not torch.float64 or not training:
+    is_static = all(isinstance(size, int) for size in x.shape)
+    if not training or (is_static and x.dtype is not torch.float64):
         return NotImplemented
     y, mean, scale = _standardized(x, [0, *range(2, x.dim())], eps)
     y = _affine(y, weight, bias, [1, -1, *[1] * (x.dim() - 2)])
