@@ -223,17 +223,21 @@ def _stored(folder: Path, item: Item, kind: str) -> dict[str, Any]:
 
 
 def _open(folder: Path, item: Item) -> Contender:
+    from tvm_byoc_kit import native
+
+    with native.without_torch():
+        import tvm  # noqa: F401 - the first import decides whether torch comes along
     inputs = list(_stored(folder, item, "in").values())
     return _OPEN[SIDES[item.side].kind](folder, item, inputs)
 
 
 def _open_artifact(folder: Path, item: Item, inputs: list[Any]) -> Contender:
+    import tvm
+
     import tvm_byoc_kit as byoc
     from tvm_byoc_kit.contenders import Contender
 
     exe = byoc.load(folder / item.file)
-    import tvm  # after `load`, which keeps it from importing torch
-
     device = tvm.cuda(0) if SIDES[item.side].gpu else tvm.cpu()
     function = exe.vm[exe.manifest.entry]
     tensors = [tvm.runtime.tensor(array, device) for array in inputs]
