@@ -150,9 +150,11 @@ step() {
   [[ -z $dry_run ]] || return 0
   log=$venv/log/${what// /-}.log
   mkdir -p "$venv/log"
-  "$@" > "$log" 2>&1 ||
-    fail "$what failed: $(grep -iE 'error' "$log" | head -n1 || true) (all of it: $log)"
+  "$@" > "$log" 2>&1 || fail "$what failed: $(first_error "$log") (all of it: $log)"
 }
+
+# first_error <log>: the line that says most; pip's own, of a process that failed, says nothing.
+first_error() { grep -i error "$1" | grep -v subprocess-exited | sed 's/^ *//' | head -n1 || true; }
 
 add_defines() {
   defines+=("USE_LLVM=$llvm")

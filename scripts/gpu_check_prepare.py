@@ -145,7 +145,8 @@ def _build_artifact(folder: Path, item: Item, target: str) -> tuple[str, str]:
     parts = byoc.partition(model, side.backend)
     exe = byoc.build(parts, target if side.gpu else None, dict(side.options) or None)
     exe.export(folder / file)
-    return file, str(parts.coverage).splitlines()[0]
+    notes = exe.manifest.device_code.get("notes", ())
+    return file, "; ".join([str(parts.coverage).splitlines()[0], *notes])
 
 
 def _build_engine(folder: Path, item: Item, _target: str) -> tuple[str, str]:

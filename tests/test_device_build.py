@@ -64,8 +64,10 @@ def test_the_stub_of_the_driver_is_in_no_process_but_the_child(relu: tvm.IRModul
 def test_without_a_toolkit_the_kernels_are_source_and_the_manifest_says_so(
     relu: tvm.IRModule, tmp_path: Path
 ) -> None:
-    with pytest.warns(UserWarning, match="kept as CUDA source"):
-        exe = byoc.compile(relu, "cuda", target="a100")
+    parts = byoc.partition(relu, "cuda")
+    with pytest.warns(UserWarning, match="kept as CUDA source") as warned:
+        exe = byoc.build(parts, "a100")
+    assert warned[0].filename == __file__  # the command line shows those of its own calls
     exe.export(tmp_path / "model.so")
     assert byoc.device_code(tmp_path / "model.so") == byoc.DeviceCode(source=True)
     (note,) = byoc.read_manifest(tmp_path / "model.so").device_code["notes"]

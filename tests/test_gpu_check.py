@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -120,11 +122,11 @@ def test_what_the_time_does_not_suffice_for_is_listed(folder: Path) -> None:
 
 
 def test_an_item_that_was_not_built_says_why(folder: Path) -> None:
-    missing = {"model": "digits", "side": "llvm", "error": "no compiler"}
+    missing = {"model": "digits", "side": "llvm", "error": "pip install x[y]"}
     change_plan(folder, items=[missing])
     done = gpu_check("run", folder, "--items", "digits/*")
     assert done.returncode == 1
-    assert "was not built: no compiler" in done.stdout
+    assert "was not built: pip install x[y]" in done.stdout
 
 
 @no_gpu
@@ -167,3 +169,30 @@ def test_the_dry_run_of_prepare_names_every_item_and_writes_nothing(tmp_path: Pa
     assert {"matmul/cutlass", "matmul/cutlass-tf32", "conv-relu/cutlass"} <= lines.keys()
     assert "torch" not in lines["wheels"]
     assert not (tmp_path / "new").exists()
+
+
+TESTS = """
+import pytest
+
+pytestmark = pytest.mark.gpu
+
+
+def test_passes(): pass
+@pytest.fixture
+def broken(): raise ValueError
+def test_of_fixture(broken): pass
+def test_fails(): raise ValueError
+def test_skips(): pytest.skip("no GPU")
+"""
+
+
+def test_the_tests_are_counted_by_outcome(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(SCRIPT.parent)
+    runner = importlib.import_module("gpu_check_run")
+    tests = tmp_path / "kit" / "tests" / "gpu"
+    tests.mkdir(parents=True)
+    (tests / "test_some.py").write_text(TESTS, encoding="utf-8")
+    (tests / "test_others.py").write_text("import no_such_module", encoding="utf-8")
+    result = runner._run_tests(tmp_path, runner.Clock(60.0, time.time()))
+    assert result.state == "failed"
+    assert result.detail.startswith("2 error, 1 failed, 1 passed, 1 skipped; ")

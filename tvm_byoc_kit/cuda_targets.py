@@ -62,6 +62,8 @@ _LIMITS: Mapping[str, int] = {
     "thread_warp_size": 32,
 }
 _MAKERS = re.compile(r"^(nvidia|geforce|tesla|jetson)+")
+# What nvidia-smi says beyond the name ("NVIDIA A100-SXM4-80GB"); TVM's tags ("nvidia/...") keep it.
+_BOARD = re.compile(r"[\s-](sxm\d?|pcie|nvl|\d+gb|laptop gpu|super|generation|blackwell)\b.*")
 # An architecture's own instructions ("sm_90a"), or its family's ("sm_100f").
 _ARCH = re.compile(r"(?:sm_?)?(\d{2,3})([af]?)")
 
@@ -140,15 +142,17 @@ def _attributes(target: Any) -> dict[str, Any] | None:
     if name in GPUS:
         _check_processor(target, arm=bool(_ON_ARM.search(name)), arch=GPUS[name])
         return {"kind": "cuda", "arch": GPUS[name]}
-    if _ARCH.fullmatch(target):
-        return {"kind": "cuda", "arch": target}
+    if _ARCH.fullmatch(target.lower()):
+        return {"kind": "cuda", "arch": target.lower()}
     if target.startswith("nvidia/"):
         return _of_tag(target)
-    return {"kind": "cuda"} if target == "cuda" else _parsed(target)
+    return {"kind": "cuda"} if target.lower() == "cuda" else _parsed(target)
 
 
 def _normalized(name: str) -> str:
-    return _MAKERS.sub("", re.sub(r"[^a-z0-9]", "", name.lower()))
+    name = name.lower()
+    name = name if name.startswith("nvidia/") else _BOARD.sub("", name)
+    return _MAKERS.sub("", re.sub(r"[^a-z0-9]", "", name))
 
 
 def _parsed(text: str) -> dict[str, Any] | None:
