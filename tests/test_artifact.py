@@ -384,9 +384,11 @@ def change(**values: Any) -> Callable[[dict[str, Any]], Any]:
     return lambda facts: facts.update(values)
 
 
+OPEN_DIMENSION = {"pad": True, "split": True, "fill": {}, "smallest": 1, "largest": None}
+
+
 def change_variants(field: str, **item: Any) -> Callable[[dict[str, Any]], Any]:
-    open_dimension = {"pad": True, "split": True, "fill": {}, "smallest": 1, "largest": None}
-    variants = {"builds": [], "dimensions": {"n": open_dimension}, "costs": []}
+    variants = {"builds": [], "dimensions": {"n": OPEN_DIMENSION}, "costs": []}
     return change(variants={**variants, field: [item]})
 
 
@@ -462,6 +464,13 @@ DAMAGED = {
     "build's entry no text": change_variants("builds", entry=1, sizes={}),
     "size no number": change_variants("builds", entry="main", sizes={"n": "4"}),
     "cost without seconds": change_variants("costs", entry="main", sizes={"n": 4}),
+    "cost below nothing": change_variants("costs", entry="main", sizes={"n": 4}, seconds=-1.0),
+    "cost without end": change_variants(
+        "costs", entry="main", sizes={"n": 4}, seconds=float("inf")
+    ),
+    "dimension of no input": change(
+        variants={"builds": [], "dimensions": {"m": OPEN_DIMENSION}, "costs": []}
+    ),
     "cost no number": change_variants("costs", entry="main", sizes={"n": 4}, seconds=None),
 }
 

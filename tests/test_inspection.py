@@ -20,6 +20,7 @@ from tvm_byoc_kit.artifact import write_artifact
 from tvm_byoc_kit.errors import ArtifactError
 from tvm_byoc_kit.inspection import inspect_artifact
 from tvm_byoc_kit.manifest import Manifest
+from tvm_byoc_kit.signature import TensorSpec
 from tvm_byoc_kit.status import Status
 from tvm_byoc_kit.variants import OpenDimension, Variant, Variants
 
@@ -123,7 +124,9 @@ def test_the_page_tells_that_other_sizes_are_not_taken(
 
 def test_long_names_have_their_own_column(host_exe: byoc.Executable, tmp_path: Path) -> None:
     variants = Variants((Variant("main"),), {"sequence\x1b": OpenDimension()})
-    path = written(tmp_path / "m.so", replace(host_exe.manifest, variants=variants))
+    inputs = (TensorSpec("x", ("sequence\x1b",), "float32"),)
+    manifest = replace(host_exe.manifest, inputs=inputs, variants=variants)
+    path = written(tmp_path / "m.so", manifest)
     text = str(inspect_artifact(path))
     assert "\n  sizes of sequence\\x1b  1 and more, a build for any\n" in text
 

@@ -93,7 +93,11 @@ class Manifest:
         for name, read in _READ.items():
             if name in data:
                 given[name] = read(data[name])
-        return cls(**given)
+        manifest = cls(**given)
+        open_in_inputs = {dim for spec in manifest.inputs for dim in spec.shape}
+        if not manifest.variants.dimensions.keys() <= open_in_inputs:
+            raise TypeError("field `variants` has a dimension that no input has")
+        return manifest
 
 
 def _check(name: str, value: Any, is_right: Callable[[Any], bool]) -> None:

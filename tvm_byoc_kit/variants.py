@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, TypeVar
@@ -144,5 +145,5 @@ _CHECKS: dict[str, Callable[[Any], bool]] = {
     "fill": lambda value: isinstance(value, dict) and all(map(_is_number, value.values())),
     "smallest": _is_size,
     "largest": lambda value: value is None or _is_size(value),
-    "seconds": _is_number,
+    "seconds": lambda value: _is_number(value) and 0 <= value < math.inf,
 }
