@@ -38,7 +38,9 @@ def replacing(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def new_folder(path: Path) -> Iterator[Path]:
-    """A folder to fill, which becomes `path` when the block ends without an error.
+    """A folder to fill, whose content is in `path` when the block ends without an error.
+
+    An empty folder that is there stays the same one, since it may be where a shell is.
 
     Raises
     ------
@@ -50,11 +52,16 @@ def new_folder(path: Path) -> Iterator[Path]:
         what = "is not empty" if target.is_dir() else "is no folder"
         raise OptionError(f"{path} {what}; give a folder that is empty or not there")
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=target.parent, prefix=".byoc-") as work:
+        beside = target if target.exists() else target.parent
+        beside.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=beside, prefix=".byoc-") as work:
             unfinished = Path(work, "unfinished")
             unfinished.mkdir()
             yield unfinished
-            unfinished.replace(target)
+            if beside is target:
+                for item in list(unfinished.iterdir()):
+                    item.replace(target / item.name)
+            else:
+                unfinished.replace(target)
     except OSError as error:
         raise OptionError(f"{path} cannot be written: {error}") from error
