@@ -531,10 +531,14 @@ def test_another_minor_version_of_tvm_is_refused(
 
 
 def test_a_module_without_loader_says_what_to_install(host_artifact: Path, tmp_path: Path) -> None:
-    changes = change(backend="llvm", loaders=["nobodys_json"])
-    path = rewrite(host_artifact, tmp_path / "model.so", changes)
-    with pytest.raises(BackendUnavailable, match="no loader for modules of kind 'nobodys_json'"):
-        byoc.load(path)
+    for package, remedy in {
+        "": "install the package that",
+        "nobodys": "pip install nobodys",
+    }.items():
+        changes = change(backend="llvm", loaders=["nobodys_json"], package=package)
+        path = rewrite(host_artifact, tmp_path / "model.so", changes)
+        with pytest.raises(BackendUnavailable, match=f"of kind 'nobodys_json'.*{remedy}"):
+            byoc.load(path)
 
 
 def test_a_backend_that_is_not_installed_is_named(host_artifact: Path, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import re
 import shutil
@@ -53,6 +54,7 @@ def command(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) 
 
     def run(*arguments: object) -> Output:
         monkeypatch.setattr(sys, "argv", ["tvm-byoc", *map(str, arguments)])
+        gc.collect()  # what earlier tests left may write when it goes
         capfd.readouterr()
         code: Any = 0
         try:

@@ -132,7 +132,7 @@ def test_what_is_no_gpu_of_nvidia_is_left_to_tvm(target: Any) -> None:
     ids=str,
 )
 def test_an_architecture_that_is_missing_or_unknown_is_refused_with_the_list(target: Any) -> None:
-    with pytest.raises(OptionError, match=r"sm_80 \(a100, a30\)"):
+    with pytest.raises(OptionError, match=r"sm_80 \(a100, a30, a800\)"):
         find_cuda_target(target)
 
 
@@ -166,7 +166,7 @@ def test_an_unknown_name_is_refused_by_build_with_the_list(make_module: Any) -> 
     from tvm import relax
 
     mod = make_module({"x": ((4,), "float32")}, relax.op.nn.relu)
-    with pytest.raises(ModelError, match=r"unknown target 'a1000'.*sm_80 \(a100, a30\)"):
+    with pytest.raises(ModelError, match=r"unknown target 'a1000'.*sm_80 \(a100, a30, a800\)"):
         byoc.build(mod, "a1000")
 
 

@@ -17,7 +17,7 @@ from tvm import relax
 import tvm_byoc_kit as byoc
 from tvm_byoc_kit import device_build, device_compile, toolchain
 from tvm_byoc_kit.cuda_toolkit import find_toolkit
-from tvm_byoc_kit.errors import ArtifactError, BackendUnavailable, ModelError
+from tvm_byoc_kit.errors import ArtifactError, BackendUnavailable, ModelError, OptionError
 
 needs_toolkit = pytest.mark.skipif(
     not byoc.probe("cuda-toolkit"), reason=byoc.probe("cuda-toolkit").detail
@@ -95,6 +95,14 @@ def test_an_architecture_that_the_toolkit_does_not_know_is_refused(relu: tvm.IRM
         pytest.skip("this toolkit is older than CUDA 13")
     with pytest.raises(ModelError, match=r"makes no code for sm_70, only for .*sm_80"):
         byoc.compile(relu, "cuda", target="v100")
+
+
+@needs_toolkit
+def test_kernels_of_a_backend_that_the_target_cannot_run_are_refused(relu: tvm.IRModule) -> None:
+    options = {"architectures": ("sm_80",)}
+    with pytest.raises(OptionError, match="would not run on sm_90, which the target names"):
+        byoc.compile(relu, "cutlass", target="a100,h100", options=options)
+    assert byoc.compile(relu, "cutlass", target="a10", options=options)
 
 
 def test_what_was_built_cannot_run_without_a_gpu(relu: tvm.IRModule, tmp_path: Path) -> None:
@@ -220,4 +228,4 @@ def test_the_command_line_compiles_for_gpus_by_name(tmp_path: Path) -> None:
     )
     if not byoc.probe("device:cuda"):
         assert run.returncode
-        assert "sm_80 (a100, a30)" in run.stderr
+        assert "sm_80 (a100, a30, a800)" in run.stderr

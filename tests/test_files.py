@@ -96,6 +96,16 @@ def test_a_folder_is_there_when_the_block_ends(tmp_path: Path) -> None:
     assert list(path.parent.iterdir()) == [path]
 
 
+def test_an_empty_folder_stays_the_same_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with new_folder(Path()) as unfinished:
+        (unfinished / "sub").mkdir()
+        (unfinished / "sub" / "file").write_text("text")
+    assert list(map(str, Path().rglob("*"))) == ["sub", "sub/file"]
+
+
 def test_an_error_leaves_no_folder(tmp_path: Path) -> None:
     def fail() -> None:
         with new_folder(tmp_path / "folder"):

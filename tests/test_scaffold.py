@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+from tvm import relax
 
 import tvm_byoc_kit as byoc
-from tvm_byoc_kit import scaffold
+from tvm_byoc_kit import backend, scaffold
 from tvm_byoc_kit.cli import app
 
 
@@ -77,6 +84,38 @@ def test_an_error_half_way_leaves_nothing(here: Path, monkeypatch: pytest.Monkey
     assert list(here.iterdir()) == []
 
 
+@pytest.fixture
+def acme_tuples(here: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[byoc.Backend]:
+    """A new backend in Python that was given a kernel for concat, for one test."""
+    byoc.new_backend("acme_tuples")
+    monkeypatch.syspath_prepend(here / "acme_tuples")
+    kernels = importlib.import_module("acme_tuples.runtime").KERNELS
+    kernels["relax.concat"] = lambda _op, *parts: np.concatenate(parts)
+    made = importlib.import_module("acme_tuples").BACKEND
+    pattern = byoc.Pattern("concat", ["relax.concat"])
+    yield byoc.register_backend(replace(made, patterns=[pattern]))
+    del backend.REGISTERED["acme_tuples"]
+    for module in [name for name in sys.modules if name.startswith("acme_tuples")]:
+        del sys.modules[module]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int32"])
+def test_tensors_of_a_tuple_are_checked_and_handed_to_the_kernel(
+    acme_tuples: byoc.Backend, make_module: Any, dtype: str
+) -> None:
+    mod = make_module(
+        {"x": ((2, 3), dtype), "y": ((1, 3), dtype)}, lambda x, y: relax.op.concat([x, y])
+    )
+    parts = byoc.partition(mod, acme_tuples)
+    if dtype == "int32":
+        assert "relax.concat of int32; acme_tuples has float32" in str(parts.coverage)
+        return
+    assert parts.coverage.offloaded == 1
+    x, y = np.full((2, 3), 2, dtype), np.ones((1, 3), dtype)
+    (got,) = byoc.build(parts).run({"x": x, "y": y}).values()
+    np.testing.assert_array_equal(got, np.concatenate([x, y]))
+
+
 @pytest.mark.parametrize(
     ("name", "instead"),
     [
@@ -84,6 +123,7 @@ def test_an_error_half_way_leaves_nothing(here: Path, monkeypatch: pytest.Monkey
         ("2fast", "npu_2fast"),
         ("acme_", "acme"),
         ("class", "class_npu"),
+        ("src", "src_npu"),
         ("", "npu"),
         ("../up", "up"),
         ("ünit", "nit"),
@@ -121,4 +161,6 @@ def test_the_command_tells_what_it_wrote_and_what_comes_next(
     facts = json.loads(capsys.readouterr().out)
     assert facts["files"] == list(map(str, files(here / "a b")))
     assert facts["kind"] == "cpp"
-    assert facts["next"] == ["cd 'a b'", "pip install --no-build-isolation -e .", "pytest"]
+    assert facts["next"][0] == "cd 'a b'"
+    readme = (here / "a b" / "README.md").read_text(encoding="utf-8")
+    assert "\n".join(facts["next"][1:]) in readme  # whose commands a test runs

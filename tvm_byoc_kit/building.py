@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tvm_byoc_kit.artifact import Manifest, versions
 from tvm_byoc_kit.backend import get_backend
-from tvm_byoc_kit.cuda_targets import find_cuda_target, known_names
+from tvm_byoc_kit.cuda_targets import find_cuda_target, known_names, runs_on
 from tvm_byoc_kit.cuda_toolkit import base_of
 from tvm_byoc_kit.device_build import build_for_gpu
 from tvm_byoc_kit.device_library import DeviceLibrary
@@ -272,9 +272,17 @@ def _with_architectures(
 ) -> dict[str, Any]:
     """The options of a backend that compiles for GPUs itself, with what it is to compile for."""
     takes_them = "architectures" in getattr(backend.options, "__dataclass_fields__", ())
-    if cuda is None or not takes_them or options.get("architectures"):
+    if cuda is None or not takes_them:
         return options
     bases = dict.fromkeys(map(base_of, cuda.architectures))
+    if chosen := options.get("architectures"):
+        left_out = [arch for arch in bases if not runs_on(chosen, int(arch.removeprefix("sm_")))]
+        if left_out:
+            raise OptionError(
+                f"{backend.name} option architectures={tuple(chosen)!r}: its kernels would not run "
+                f"on {', '.join(left_out)}, which the target names; leave the option out"
+            )
+        return options
     return backend.make_options({**options, "architectures": tuple(bases)})
 
 

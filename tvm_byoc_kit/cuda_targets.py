@@ -23,20 +23,21 @@ if TYPE_CHECKING:
 __all__ = ["ARCHITECTURES", "GPUS", "CudaTarget", "find_cuda_target", "known_names", "runs_on"]
 
 # GPUs by architecture, as NVIDIA lists them: https://developer.nvidia.com/cuda-gpus and, for those
-# before sm_75, https://developer.nvidia.com/cuda-legacy-gpus. (A10G is Amazon's name of an A10.)
+# before sm_75, https://developer.nvidia.com/cuda-legacy-gpus. (A10G is Amazon's name of an A10;
+# A800, H800, H20 and L20 are made for China and stand in neither list.)
 _BY_ARCHITECTURE: Mapping[str, str] = {
     "sm_70": "v100 titanv quadrogv100",
     "sm_72": "xavier agxxavier xaviernx",
     "sm_75": "t4 titanrtx quadrortx8000 quadrortx6000 quadrortx5000 quadrortx4000 rtx2060 rtx2070 "
     "rtx2080 rtx2080ti",
-    "sm_80": "a100 a30",
+    "sm_80": "a100 a30 a800",
     "sm_86": "a2 a10 a10g a16 a40 rtxa2000 rtxa4000 rtxa4500 rtxa5000 rtxa6000 rtx3050 rtx3060 "
     "rtx3060ti rtx3070 rtx3070ti rtx3080 rtx3080ti rtx3090 rtx3090ti",
     "sm_87": "orin agxorin orinnx orinnano",
     "sm_88": "",
-    "sm_89": "l4 l40 l40s rtx2000ada rtx4000ada rtx4500ada rtx5000ada rtx6000ada rtx4060 rtx4060ti "
-    "rtx4070 rtx4070ti rtx4080 rtx4090",
-    "sm_90": "h100 h200 gh200",
+    "sm_89": "l4 l40 l40s l20 rtx2000ada rtx4000ada rtx4500ada rtx5000ada rtx6000ada rtx4060 "
+    "rtx4060ti rtx4070 rtx4070ti rtx4080 rtx4090",
+    "sm_90": "h100 h200 gh200 h800 h20",
     "sm_100": "b200 gb200",
     "sm_103": "b300 gb300",
     "sm_110": "thor agxthor",

@@ -57,7 +57,9 @@ def replacing_directory(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def new_folder(path: Path) -> Iterator[Path]:
-    """A directory to fill, which becomes `path` when the block ends without an error.
+    """A folder to fill, whose content is in `path` when the block ends without an error.
+
+    An empty folder that is there stays the same one, since it may be where a shell is.
 
     Raises
     ------
@@ -69,8 +71,14 @@ def new_folder(path: Path) -> Iterator[Path]:
         what = "is not empty" if target.is_dir() else "is no folder"
         raise OptionError(f"{path} {what}; give a folder that is empty or not there")
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with replacing_directory(target) as unfinished:
-            yield unfinished
+        if target.exists():
+            with tempfile.TemporaryDirectory(dir=target, prefix=".byoc-") as work:
+                yield Path(work)
+                for item in list(Path(work).iterdir()):
+                    item.replace(target / item.name)
+        else:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with replacing_directory(target) as unfinished:
+                yield unfinished
     except OSError as error:
         raise OptionError(f"{path} cannot be written: {error}") from error

@@ -179,7 +179,9 @@ def _check_loaders(manifest: Manifest) -> None:
                 manifest.backend,
                 "runtime",
                 unknown or f"no loader for modules of kind '{kind}'",
-                f"install the package that provides backend '{manifest.backend}', or load its "
+                missing_remedy(manifest.package)
+                if manifest.package
+                else f"install the package that provides backend '{manifest.backend}', or load its "
                 "plugin first",
             )
 

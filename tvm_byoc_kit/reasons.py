@@ -138,7 +138,7 @@ class _Scene:
         """That no pattern names the operator, if so."""
         name = op_name(call)
         if self._backend.patterns is None:
-            return f"backend {self._backend.name} has no patterns: it offloads nothing"
+            return f"backend {self._backend.name} has no patterns: TVM writes all kernels"
         if name in self._patterns:
             return None
         callee = _callee(call)

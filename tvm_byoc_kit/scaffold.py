@@ -27,6 +27,8 @@ PLACEHOLDER = "my_backend"
 _TEMPLATES = Path(__file__).resolve().parent / "data" / "scaffold"
 # Also what a distribution may be called: it ends in a letter or a digit.
 _NAME = re.compile(r"[a-z]([a-z0-9_]*[a-z0-9])?")
+# And folders that a project has beside the package.
+_RESERVED = frozenset({*keyword.kwlist, "build", "dist", "src", "tests"})
 
 
 def new_backend(
@@ -65,10 +67,10 @@ def new_backend(
 
 
 def _check_name(name: str) -> None:
-    if not _NAME.fullmatch(name) or keyword.iskeyword(name):
+    if not _NAME.fullmatch(name) or name in _RESERVED:
         raise OptionError(
             f"backend name {name!r}: expected what can name a Python package, lower-case letters, "
-            f"digits and underscores; for instance '{_fitting(name)}'"
+            f"digits and underscores, and no keyword or folder; for instance '{_fitting(name)}'"
         )
     taken = owner(name)
     if taken is not None:
@@ -86,7 +88,7 @@ def _check_name(name: str) -> None:
 def _fitting(name: str) -> str:
     fitting = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
     fitting = fitting if fitting[:1].isalpha() else f"npu_{fitting}".rstrip("_")
-    return f"{fitting}_npu" if keyword.iskeyword(fitting) else fitting
+    return f"{fitting}_npu" if fitting in _RESERVED else fitting
 
 
 def _files(name: str, kind: Kind) -> Iterator[tuple[Path, str]]:

@@ -17,6 +17,16 @@ if TYPE_CHECKING:
     from tvm_byoc_kit.scaffold import Kind
 
 
+# The build of C++ reads the kit's headers, which pip's isolated environment has not.
+_INSTALL: dict[Kind, tuple[str, ...]] = {
+    "python": ('pip install -e ".[test]"',),
+    "cpp": (
+        "pip install scikit-build-core cmake ninja",
+        'pip install --no-build-isolation -e ".[test]"',
+    ),
+}
+
+
 @cli.command()
 def new(
     name: Annotated[str, typer.Argument(help="Of the backend and of its Python package.")],
@@ -44,8 +54,6 @@ def new(
         lines = [*(str(folder / path) for path in files), "next:", *(f"    {n}" for n in steps)]
         console.print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)
 
-    # The build of C++ reads the kit's headers, which pip's isolated environment has not.
-    install = "pip install -e ." if python else "pip install --no-build-isolation -e ."
-    steps = [f"cd {shlex.quote(str(folder))}", install, "pytest"]
+    steps = [f"cd {shlex.quote(str(folder))}", *_INSTALL[kind], "pytest"]
     facts = {"name": name, "kind": kind, "directory": str(folder), "files": files, "next": steps}
     show_facts(console, as_json, facts, show)

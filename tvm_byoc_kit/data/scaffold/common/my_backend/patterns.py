@@ -29,12 +29,10 @@ NEEDS = {
 
 def refusal(call):
     """Why the backend cannot run `call`, a call of an op that a pattern names."""
-    for tensor in [*call.args, call]:
-        if not hasattr(tensor.ty, "shape"):  # a shape, such as reshape's second operand
-            continue
-        if tensor.ty.dtype != "float32":
-            return f"{call.op.name} of {tensor.ty.dtype}; my_backend has float32"
-        shape = tensor.ty.shape
+    for ty in tensor_types([*call.args, call]):
+        if ty.dtype != "float32":
+            return f"{call.op.name} of {ty.dtype}; my_backend has float32"
+        shape = ty.shape
         if shape is None or not all(hasattr(dim, "value") for dim in shape):
             return f"{call.op.name} of an open shape; my_backend needs fixed shapes"
     if call.op.name == MATMUL and any(len(arg.ty.shape) != 2 for arg in call.args):
@@ -45,3 +43,9 @@ def refusal(call):
         if any(value != needed for value in values):
             return f"{call.op.name}: {name} is {found}; my_backend has {needed}"
     return None
+
+
+def tensor_types(values):
+    """The types of tensors, in tuples too; other values, such as reshape's shape, have none."""
+    types = [ty for value in values for ty in getattr(value.ty, "fields", [value.ty])]
+    return [ty for ty in types if hasattr(ty, "shape")]

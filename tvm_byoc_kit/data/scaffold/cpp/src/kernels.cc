@@ -123,8 +123,9 @@ int64_t Size(const byoc::Shape& shape) {
 
 Tensor RunOp(const byoc::InnerOp& op, const std::vector<Tensor>& operands, bool bfloat16) {
   auto kernel = kKernels.find(op.name);
-  if (kernel == kKernels.end()) {
-    TVM_FFI_THROW(ValueError) << "my_backend has no kernel for " << op.name;
+  if (kernel == kKernels.end() || op.outputs.size() != 1) {
+    TVM_FFI_THROW(ValueError) << "my_backend has no kernel for " << op.name << " with "
+                              << op.outputs.size() << " result(s)";
   }
   Tensor out{op.outputs[0].shape, nullptr, nullptr};
   out.memory = std::make_shared<std::vector<float>>(Size(out.shape));

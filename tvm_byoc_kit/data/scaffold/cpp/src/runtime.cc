@@ -104,8 +104,9 @@ class Region : public ffi::ModuleObj {
     for (const byoc::InnerOp& op : node.ops) {
       std::vector<Tensor> operands;
       for (const byoc::Arg& operand : op.args) {
-        if (operand.kind != byoc::Arg::Kind::kTensor) continue;
-        operands.push_back(known[operand.tensor.id]);
+        if (operand.kind == byoc::Arg::Kind::kTensor) operands.push_back(known[operand.tensor.id]);
+        // The tensors of a tuple, such as concat's.
+        for (const byoc::Arg& part : operand.tuple) operands.push_back(known[part.tensor.id]);
       }
       known.push_back(RunOp(op, operands, bfloat16_));
     }

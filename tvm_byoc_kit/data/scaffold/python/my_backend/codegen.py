@@ -13,7 +13,7 @@ def codegen(graph, options):
         "ops": [
             {
                 "op": op.name,
-                "reads": [v.name for v in op.operands if isinstance(v, Value)],
+                "reads": [value.name for value in tensors(op.operands)],
                 "writes": op.results[0].name,
                 "shape": op.results[0].shape,
                 "attrs": dict(op.attrs),
@@ -23,3 +23,12 @@ def codegen(graph, options):
         "outputs": [value.name for value in graph.outputs],
     }
     return byoc.Payload(json.dumps(program).encode(), graph.constants)
+
+
+def tensors(operands):
+    """The tensors among the operands, also those of a tuple, such as concat's."""
+    for operand in operands:
+        if isinstance(operand, Value):
+            yield operand
+        elif isinstance(operand, tuple):
+            yield from tensors(operand)
