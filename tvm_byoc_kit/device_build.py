@@ -75,7 +75,7 @@ def build_for_gpu(mod: IRModule, cuda: CudaTarget, what: str) -> DeviceLibrary:
     if toolkit and library.code and missing:
         raise ModelError(f"{what}: {toolkit} made no code for {', '.join(sorted(missing))}")
     for note in library.notes:
-        warnings.warn(f"{what}: {note}", stacklevel=4)  # who calls `build`
+        warnings.warn(f"{what}: {note}", stacklevel=5)  # who calls `build`
     return library
 
 
