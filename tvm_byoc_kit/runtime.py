@@ -65,6 +65,8 @@ class Executable:
         self._threads = threading.local()
         self._on_gpu = is_cuda(manifest.target)
         self._variants = VariantCalls(manifest)
+        # Of one build with all sizes fixed there is nothing to find out about a call.
+        self._is_open = bool(self._variants.variants.dimensions)
         self.manifest = manifest
         self.model = model
 
@@ -146,7 +148,7 @@ class Executable:
             When the model itself fails, for instance a reshape that does not fit.
         """
         thread = self._this_thread()
-        if self.manifest.variants.builds:
+        if self._is_open:
             return self._variants.run(thread.lane, inputs)
         tensors = thread.staging.fill(inputs) if thread.staging and type(inputs) is dict else None
         if tensors is None:
