@@ -300,8 +300,9 @@ def count(exe: byoc.Executable, inputs: Mapping[str, np.ndarray]) -> int:
 
 INTRODUCTION = """\
 Written by `python scripts/bench_dynamic.py --write` with {versions}. Models with random weights:
-{models}. Buckets are {sizes}; `combined` has the open build too; `profile`, 1 to 32, is another
-build than `symbolic` on OpenVINO alone. Times are CPU time of a call with one thread, medians of
+{models}. Buckets are {sizes}; `combined` has the open build too; `profile`, 1 to 32, is
+that open build with its bounds checked, and is shown for OpenVINO. Times are CPU time of a call
+with one thread, medians of
 {rounds} samples, the ways by turns in one process; the columns after the first are ratios to
 `symbolic`. *Runs* are the sizes that a call was made of, with a star where the open build ran, and
 *padding* is the share of rows that were not asked for. The time to compile is CPU time without the
