@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from onnx import TensorProto, helper
 from tvm import relax
 
 import tvm_byoc_kit as byoc
-from tvm_byoc_kit import plugin_build
+from tvm_byoc_kit import backend, plugin_build
 
 Array = np.ndarray
 MakeModule = Callable[..., tvm.IRModule]
@@ -63,6 +63,24 @@ def make_module() -> MakeModule:
         return result
 
     return make
+
+
+@pytest.fixture
+def forget_backends() -> Iterator[None]:
+    """Forget the backends that a test registers."""
+    before = dict(backend.REGISTERED)
+    yield
+    backend.REGISTERED.clear()
+    backend.REGISTERED.update(before)
+
+
+@pytest.fixture
+def conv_relu(make_module: MakeModule) -> tvm.IRModule:
+    """The tutorial's convolution and ReLU, with the weights bound, as TensorRT wants them."""
+    weights = np.random.default_rng(1).standard_normal((16, 3, 3, 3), dtype=np.float32)
+    shapes = {"data": ((1, 3, 32, 32), "float32"), "weight": ((16, 3, 3, 3), "float32")}
+    mod = make_module(shapes, lambda x, w: relax.op.nn.relu(relax.op.nn.conv2d(x, w)))
+    return relax.transform.BindParams("main", {"weight": weights})(mod)
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,15 +27,7 @@ needs_core = pytest.mark.skipif(
     not native.load("core"), reason=f"needs the plugin: {native.load('core')}"
 )
 Array = np.ndarray
-
-
-@pytest.fixture(autouse=True)
-def clean() -> Iterator[None]:
-    """Forget what a test registers."""
-    before = dict(backends.REGISTERED)
-    yield
-    backends.REGISTERED.clear()
-    backends.REGISTERED.update(before)
+pytestmark = pytest.mark.usefixtures("forget_backends")
 
 
 def affine(name: str = "affine", *, keep_constants: bool = True, **choices: Any) -> byoc.Backend:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,6 @@ from tvm import relax, tirx
 from tvm.relax import op
 
 import tvm_byoc_kit as byoc
-from tvm_byoc_kit import backend as backends
 from tvm_byoc_kit.errors import ModelError, OptionError
 from tvm_byoc_kit.preparation import bind_sizes
 from tvm_byoc_kit.specialization import specialize
@@ -25,20 +24,12 @@ from tvm_byoc_kit.variants import Variants
 
 Make = Callable[..., Any]
 Array = np.ndarray
+pytestmark = pytest.mark.usefixtures("forget_backends")
 npu = pytest.mark.byoc("example_npu", step="runtime")
 python = pytest.mark.byoc("openvino", step="codegen")  # whose needs are those of `in_numpy`
 RNG = np.random.default_rng(0)
 SMALL = RNG.standard_normal((4, 3), dtype=np.float32)
 LARGE = RNG.standard_normal((1024, 1024), dtype=np.float32)  # 4 MiB
-
-
-@pytest.fixture(autouse=True)
-def clean() -> Iterator[None]:
-    """Forget what a test registers."""
-    before = dict(backends.REGISTERED)
-    yield
-    backends.REGISTERED.clear()
-    backends.REGISTERED.update(before)
 
 
 def in_numpy(name: str, *, beside: bool, **choices: Any) -> byoc.Backend:

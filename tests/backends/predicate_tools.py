@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import tvm
+from hypothesis import reject
+from hypothesis import strategies as st
 from tvm import relax
 from tvm.relax.transform import FuseOpsByPattern
 
@@ -92,6 +94,32 @@ def _dimension(dim: int | str, symbols: dict[str, Any]) -> Any:
     if isinstance(dim, int):
         return dim
     return symbols.setdefault(dim, tvm.tirx.Var(dim, "int64"))
+
+
+@st.composite
+def products(
+    draw: st.DrawFn,
+    batches: st.SearchStrategy[Any],
+    sizes: st.SearchStrategy[Any],
+    dtypes: st.SearchStrategy[str],
+    results: st.SearchStrategy[str],
+) -> tuple[tvm.IRModule, bool]:
+    """A ``matmul`` of any operands that go together, and whether the right one is transposed."""
+    left, right = draw(batches), draw(batches)
+    m, k, n = (draw(sizes | st.just(name)) for name in "mkn")
+    kinds, result, is_transposed = (draw(dtypes), draw(dtypes)), draw(results), draw(st.booleans())
+    rows = (n, k) if is_transposed else (k, n)
+    axes = [*range(len(right)), len(right) + 1, len(right)]
+
+    def body(x: Any, y: Any) -> Any:
+        y = relax.op.permute_dims(y, axes) if is_transposed else y
+        return relax.op.matmul(x, y, out_dtype=result)
+
+    try:
+        mod = module([((*left, m, k), kinds[0]), ((*right, *rows), kinds[1])], body)
+    except ValueError:  # shapes that go with no matmul
+        reject()
+    return mod, is_transposed
 
 
 def upstream_composites(mod: tvm.IRModule, backend: str) -> tuple[str, ...] | None:

@@ -23,6 +23,7 @@ from .predicate_tools import (
     kit_composites,
     module,
     normal,
+    products,
     reasons,
     told,
     unshaped,
@@ -281,32 +282,11 @@ RESULTS = st.sampled_from(["float16", "float32", "int32", "int8", "bfloat16"])
 
 
 @settings(max_examples=150, deadline=None, derandomize=True)
-@given(
-    batches=st.tuples(BATCHES, BATCHES),
-    sizes=st.tuples(SIZES | st.just("m"), SIZES | st.just("k"), SIZES | st.just("n")),
-    dtypes=st.tuples(DTYPES, DTYPES),
-    result=RESULTS,
-    is_transposed=st.booleans(),
-)
+@given(products(BATCHES, SIZES, DTYPES, RESULTS))
 def test_no_reason_means_that_upstream_matches_and_no_match_of_upstream_means_a_reason(
-    *,
-    batches: tuple[Any, Any],
-    sizes: tuple[Any, Any, Any],
-    dtypes: tuple[str, str],
-    result: str,
-    is_transposed: bool,
+    product: tuple[tvm.IRModule, bool],
 ) -> None:
-    (left, right), (m, k, n) = batches, sizes
-    rows = (n, k) if is_transposed else (k, n)
-    axes = [*range(len(right)), len(right) + 1, len(right)]
-
-    def body(x: Any, y: Any) -> Any:
-        return op.matmul(x, op.permute_dims(y, axes) if is_transposed else y, out_dtype=result)
-
-    try:
-        mod = module([((*left, m, k), dtypes[0]), ((*right, *rows), dtypes[1])], body)
-    except ValueError:  # shapes that go with no matmul
-        return
+    mod, is_transposed = product
     theirs = upstream_composites(mod, "cublas")
     whole = ("matmul_transposed",) if is_transposed else ("matmul",)
     mine = reasons(mod, "cublas")

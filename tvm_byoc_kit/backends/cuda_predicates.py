@@ -26,6 +26,7 @@ __all__ = [
     "other_transposition",
     "reads",
     "refused_dtypes",
+    "symbolic_convolution",
     "symbolic_reduction",
     "unknown_shape",
     "unsized_workspace",
@@ -57,6 +58,14 @@ def symbolic_reduction(call: Call) -> str | None:
     depth = shape(call.args[0])[-1]
     if static(depth) is None:
         return f"{call.op.name}: the reduction axis is `{text([depth])}`; expected a fixed size"
+    return None
+
+
+def symbolic_convolution(call: Call) -> str | None:
+    """Kernels are chosen by the sizes of a convolution."""
+    for name, expr in (("data", call.args[0]), ("weight", call.args[1]), ("result", call)):
+        if size(shape(expr)) is None:
+            return f"{call.op.name}: the {name} is {text(shape(expr))}; expected fixed sizes"
     return None
 
 

@@ -2,16 +2,21 @@
 
 Upstream's check functions refuse without a word, and take what its runtime
 (``src/runtime/extra/contrib/cudnn``) then computes wrongly or aborts on; both are told here.
-Stricter than upstream are `_result`, `_static_shape`, `_padding`, `_result_layout`, `_bias` and the
-workspace of attention.
+Stricter than upstream are `_result`, `symbolic_convolution`, `_padding`, `_result_layout`, `_bias`
+and the workspace of attention.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tvm_byoc_kit.backends.cuda_predicates import reads, unknown_shape, unsized_workspace
-from tvm_byoc_kit.backends.operands import dtype, equal, shape, size, static, text
+from tvm_byoc_kit.backends.cuda_predicates import (
+    reads,
+    symbolic_convolution,
+    unknown_shape,
+    unsized_workspace,
+)
+from tvm_byoc_kit.backends.operands import dtype, equal, shape, static, text
 from tvm_byoc_kit.predicates import first_reason
 
 if TYPE_CHECKING:
@@ -56,14 +61,6 @@ def _result_layout(call: Call) -> str | None:
             f"{call.op.name}: from {call.attrs.data_layout} to {call.attrs.out_layout}; expected "
             "one layout"
         )
-    return None
-
-
-def _static_shape(call: Call) -> str | None:
-    """The runtime chooses an algorithm when it is loaded, before it sees a tensor."""
-    for name, expr in (("data", call.args[0]), ("weight", call.args[1]), ("result", call)):
-        if size(shape(expr)) is None:
-            return f"{call.op.name}: the {name} is {text(shape(expr))}; expected fixed sizes"
     return None
 
 
@@ -124,7 +121,7 @@ PREDICATES: Mapping[str, tuple[Predicate, ...]] = {
         _result,
         _layout,
         _result_layout,
-        _static_shape,
+        symbolic_convolution,  # an algorithm is chosen at load, before there is a tensor
         _padding,
     ),
     "relax.add": (unknown_shape, _bias),

@@ -25,6 +25,7 @@ from ..predicate_tools import (  # noqa: TID252 - what other backends are tested
     kit_composites,
     module,
     normal,
+    products,
     reasons,
     unshaped,
     upstream_composites,
@@ -402,32 +403,11 @@ DTYPES = st.sampled_from([HALF, FLOAT, "int8", "uint8", "float64"])
 
 
 @settings(max_examples=150, deadline=None, derandomize=True)
-@given(
-    batches=st.tuples(BATCHES, BATCHES),
-    sizes=st.tuples(SIZES | st.just("m"), SIZES | st.just("k"), SIZES | st.just("n")),
-    dtypes=st.tuples(DTYPES, DTYPES),
-    result=st.sampled_from([HALF, FLOAT, "int32", "int8"]),
-    is_transposed=st.booleans(),
-)
+@given(products(BATCHES, SIZES, DTYPES, st.sampled_from([HALF, FLOAT, "int32", "int8"])))
 def test_a_matmul_without_a_reason_is_one_that_upstream_takes(
-    *,
-    batches: tuple[Any, Any],
-    sizes: tuple[Any, Any, Any],
-    dtypes: tuple[str, str],
-    result: str,
-    is_transposed: bool,
+    product: tuple[tvm.IRModule, bool],
 ) -> None:
-    (left, right), (m, k, n) = batches, sizes
-    rows = (n, k) if is_transposed else (k, n)
-    axes = [*range(len(right)), len(right) + 1, len(right)]
-
-    def body(x: Any, y: Any) -> Any:
-        return op.matmul(x, op.permute_dims(y, axes) if is_transposed else y, out_dtype=result)
-
-    try:
-        mod = module([((*left, m, k), dtypes[0]), ((*right, *rows), dtypes[1])], body)
-    except ValueError:  # shapes that go with no matmul
-        return
+    mod, is_transposed = product
     agree(mod, ("matmul_transposed",) if is_transposed else MATMUL, (" to ", "unknown"))
 
 

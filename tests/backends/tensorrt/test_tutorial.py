@@ -83,14 +83,6 @@ def data() -> Array:
     return np.random.default_rng(0).standard_normal((1, 3, 32, 32), dtype=np.float32)
 
 
-@pytest.fixture
-def conv_relu(make_module: Any) -> tvm.IRModule:
-    weights = np.random.default_rng(1).standard_normal((16, 3, 3, 3), dtype=np.float32)
-    shapes = {"data": ((1, 3, 32, 32), "float32"), "weight": ((16, 3, 3, 3), "float32")}
-    mod = make_module(shapes, lambda x, w: relax.op.nn.relu(relax.op.nn.conv2d(x, w)))
-    return relax.transform.BindParams("main", {"weight": weights})(mod)
-
-
 def run(executable: Any, array: Array) -> Any:
     return relax.VirtualMachine(executable, tvm.cpu())["main"](tvm.runtime.tensor(array))
 

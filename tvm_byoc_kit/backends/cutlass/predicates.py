@@ -17,10 +17,11 @@ from tvm_byoc_kit.backends.cuda_predicates import (
     low_rank,
     other_transposition,
     refused_dtypes,
+    symbolic_convolution,
     symbolic_reduction,
     unknown_shape,
 )
-from tvm_byoc_kit.backends.operands import all_equal, shape, size, static, text
+from tvm_byoc_kit.backends.operands import all_equal, shape, static, text
 from tvm_byoc_kit.predicates import first_reason
 
 if TYPE_CHECKING:
@@ -70,13 +71,6 @@ def _layout(call: Call) -> str | None:
 def _result_layout(call: Call) -> str | None:
     if call.attrs.out_layout not in ("", "NHWC"):
         return f"{call.op.name}: the result's layout is {call.attrs.out_layout}; expected NHWC"
-    return None
-
-
-def _static_shape(call: Call) -> str | None:
-    for name, expr in (("data", call.args[0]), ("weight", call.args[1]), ("result", call)):
-        if size(shape(expr)) is None:
-            return f"{call.op.name}: the {name} is {text(shape(expr))}; expected fixed sizes"
     return None
 
 
@@ -180,7 +174,7 @@ PREDICATES: Mapping[str, tuple[Predicate, ...]] = {
         _dtypes,
         _layout,
         _result_layout,
-        _static_shape,
+        symbolic_convolution,
         _groups,
         _window,
     ),
