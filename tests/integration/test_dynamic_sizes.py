@@ -210,3 +210,25 @@ def test_the_manifest_and_the_plan_say_which_sizes_are_fast(
     steps = exe.plan({"batch": 7}).steps
     assert sum(step.stop - step.start for step in steps) == 7
     assert {step.sizes["batch"] for step in steps} <= {1, 4, 16}
+
+
+@pytest.mark.parametrize(
+    "backend", [pytest.param(name, marks=pytest.mark.byoc(name)) for name in BACKENDS]
+)
+def test_images_of_some_sizes_have_builds_and_others_the_open_one(backend: str) -> None:
+    layers = (nn.Conv2d(3, 4, 3, padding=1), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    net = nn.Sequential(*layers).eval()
+    batch, height, width = (torch.export.Dim(name, min=1, max=64) for name in "nhw")
+    shapes = ({0: batch, 2: height, 3: width},)
+    model = byoc.load_model(net, (torch.randn(2, 3, 12, 10),), shapes)
+    _, _, height, width = model.inputs[0].shape
+    exact = Buckets(8, 16, pad=False, fallback="symbolic")
+    exe = byoc.compile(model, backend, batch=Buckets(1, 4), sizes={height: exact, width: exact})
+    assert len(exe.manifest.variants.builds) == 1 + 2 * 2 * 2
+    for size in ((1, 8, 8), (3, 16, 8), (5, 11, 9), (4, 16, 16)):
+        image = np.random.default_rng(0).standard_normal((size[0], 3, *size[1:]), np.float32)
+        with torch.inference_mode():
+            expected = net(torch.from_numpy(image)).numpy()
+        np.testing.assert_allclose(exe(image), expected, rtol=1e-4, atol=1e-5)
+    with pytest.raises(byoc.ModelError, match=r"cannot be padded: relax\.nn\.conv2d"):
+        byoc.compile(model, backend, sizes={height: Buckets(8, 16)})
