@@ -18,7 +18,7 @@ import tvm_byoc_kit as byoc
 from tvm_byoc_kit import benchmarking, contenders, turns
 from tvm_byoc_kit.benchmarking import Spread
 from tvm_byoc_kit.contenders import Contender, Job, Maker
-from tvm_byoc_kit.process_memory import MemoryUse, measure_memory
+from tvm_byoc_kit.process_memory import MemoryUse
 from tvm_byoc_kit.turns import Timer, Turn
 
 ort = pytest.importorskip("onnxruntime")
@@ -257,16 +257,3 @@ def test_a_library_that_refuses_the_model_gives_one_clear_error(
     monkeypatch.setattr(ort, "InferenceSession", refuse)
     with pytest.raises(byoc.ModelError, match="onnxruntime cannot take the model: the node is not"):
         quick(onnx_path)
-
-
-def test_memory_that_is_kept_and_memory_that_is_given_back_are_told_apart() -> None:
-    size = 64 << 20
-    with measure_memory() as use:
-        np.ones(size, np.uint8)
-    if use.peak is None:
-        pytest.skip("this system does not reset the peak of a process")
-    assert use.peak > 0.9 * size
-    assert use.held < size // 2
-    with measure_memory() as use:
-        kept = np.ones(size, np.uint8)
-    assert use.held > 0.9 * kept.nbytes
