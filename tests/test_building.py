@@ -246,6 +246,14 @@ def test_the_host_part_is_fused(make_module: Any) -> None:
     np.testing.assert_allclose(exe(X), erf(np.exp(X) + np.cos(X)), rtol=1e-5, atol=1e-6)
 
 
+def test_open_sizes_leave_llvm_the_word_that_arrays_do_not_overlap(make_module: Any) -> None:
+    mod = make_module({"x": (("n", 4), "float32")}, elementwise)
+    (llvm,) = byoc.compile(mod, "llvm").module.imports
+    source = llvm.inspect_source("ll")
+    assert "shape_func" in source
+    assert re.search(r"define internal .*add_erf_compute_\(.*ptr noalias", source)
+
+
 def erf(x: np.ndarray) -> np.ndarray:
     return np.vectorize(math.erf)(x).astype("float32")
 
