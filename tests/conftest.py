@@ -22,6 +22,7 @@ from tvm_byoc_kit import backend, plugin_build
 Array = np.ndarray
 MakeModule = Callable[..., tvm.IRModule]
 RunPython = Callable[..., subprocess.CompletedProcess[str]]
+LinesRun = Callable[[Callable[[], object]], int]
 
 
 def _shape(dims: Sequence[int | str], symbols: dict[str, Any]) -> list[Any]:
@@ -191,11 +192,33 @@ def run_python(tmp_path_factory: pytest.TempPathFactory) -> RunPython:
             [sys.executable, "-c", script, *map(str, arguments)],
             capture_output=True,
             text=True,
-            timeout=240,
             check=False,
             cwd=directory,
             env={**os.environ, "COLUMNS": "200", **environment},
         )
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def lines_run() -> LinesRun:
+    """Gives ``lines_run(call)``: how many lines of Python `call` runs, its cost on any machine."""
+
+    def run(call: Callable[[], object]) -> int:
+        count = 0
+
+        def trace(_frame: object, event: str, _argument: object) -> Any:
+            nonlocal count
+            count += event == "line"
+            return trace
+
+        before = sys.gettrace()
+        sys.settrace(trace)
+        try:
+            call()
+        finally:
+            sys.settrace(before)
+        return count
 
     return run
 

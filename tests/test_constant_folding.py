@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -350,7 +349,7 @@ def test_branches_and_code_outside_dataflow_are_folded() -> None:
     assert count_ops(folded) == {"relax.multiply": 1, "relax.add": 1}
 
 
-def test_folding_a_constant_costs_no_compilation() -> None:
+def test_folding_a_constant_costs_no_compilation(monkeypatch: pytest.MonkeyPatch) -> None:
     weights = [np.ones((64, 64, 3, 3), "float32") for _ in range(20)]
 
     def scaled(x: Any) -> Any:
@@ -360,8 +359,8 @@ def test_folding_a_constant_costs_no_compilation() -> None:
         return x
 
     mod = module(scaled, x_var(1, 64, 8, 8))
-    start = time.process_time()
-    folded = fold_constants(mod)
-    assert time.process_time() - start < 0.5
+    with monkeypatch.context() as patch:  # TVM's pass compiles each call that it folds
+        patch.setattr(relax.transform, "FoldConstant", lambda: pytest.fail("it was compiled"))
+        folded = fold_constants(mod)
     folded = relax.transform.DeadCodeElimination(["main"])(folded)
     assert count_ops(folded) == {"relax.nn.conv2d": 20}

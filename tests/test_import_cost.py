@@ -20,7 +20,6 @@ def _run(script: str) -> str:
         cwd="/",  # not the checkout, which would hide the installed package
         capture_output=True,
         text=True,
-        timeout=120,
         check=False,
     )
     assert run.returncode == 0, run.stderr
@@ -41,11 +40,10 @@ def test_importing_the_kit_imports_no_heavy_package(module: str) -> None:
     assert not _imported_after(f"import {module}") & set(HEAVY)
 
 
-def test_importing_the_kit_takes_less_than_a_tenth_of_a_cpu_second() -> None:
-    script = (
-        "import time\na = time.process_time()\nimport tvm_byoc_kit\nprint(time.process_time() - a)"
-    )
-    assert min(float(_run(script)) for _ in range(3)) < 0.1
+def test_importing_the_kit_imports_its_init_alone() -> None:
+    before = "import __future__, importlib, typing, warnings"
+    added = _imported_after(f"{before}, tvm_byoc_kit") - _imported_after(before)
+    assert added == {"tvm_byoc_kit"}
 
 
 def test_every_public_name_resolves_and_comes_from_the_kit() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -323,12 +322,14 @@ def resnet() -> tuple[tvm.IRModule, Any, Any]:
     return from_exported_program(exported, unwrap_unit_return_tuple=True), network, image
 
 
-def test_resnet18_is_one_tensorrt_region_within_a_second_of_cpu(resnet: Any) -> None:
+def test_resnet18_is_one_tensorrt_region_and_nothing_is_compiled_for_it(
+    resnet: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     mod, _, _ = resnet
     assert len(byoc.partition(mod, "tensorrt").coverage.regions) == 2  # a dead op after the pool
-    start = time.process_time()
-    model = byoc.prepare(mod, "tensorrt")
-    assert time.process_time() - start <= 1
+    with monkeypatch.context() as patch:  # TVM's pass compiles each call that it folds
+        patch.setattr(relax.transform, "FoldConstant", lambda: pytest.fail("it was compiled"))
+        model = byoc.prepare(mod, "tensorrt")
     coverage = byoc.partition(model, "tensorrt").coverage
     assert len(coverage.regions) == 1
     assert coverage.offloaded == coverage.total
