@@ -96,14 +96,25 @@ FIRST_CALLS = """
 import sys, threading, time
 import numpy as np, tvm, tvm_ffi
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from tvm_byoc_kit import native
 assert native.load("core")
-made = []
+calling, made = [], []
+
+def wait_for_the_others():
+    # Until all have called and sleep there: ten times in a row none of this process's threads runs.
+    looks = 0
+    for _ in range(2000):
+        time.sleep(0.02)  # gives the GIL away, as a compiler does
+        stats = [path.read_text() for path in Path("/proc/self/task").glob("*/stat")]
+        running = sum(stat.rpartition(")")[2].split()[0] != "S" for stat in stats)
+        looks = looks + 1 if len(calling) == 8 and running == 1 else 0
+        if looks == 10:
+            break
 
 def make(payload, constants):
-    time.sleep(0.2)  # gives the GIL away, as a compiler does
+    wait_for_the_others()
     made.append(threading.get_ident())
-    sum(range(200_000))  # and takes it back
     if len(made) <= int(sys.argv[1]):
         raise ValueError(f"attempt {len(made)} failed")
     def execute(x, out):
@@ -118,6 +129,7 @@ def first_call(i):
     x = tvm.runtime.tensor(np.full(4, i, "float32"))
     out = tvm.runtime.tensor(np.zeros(4, "float32"))
     start.wait()
+    calling.append(i)
     try:
         call(x, out)
     except ValueError as error:
@@ -127,6 +139,7 @@ def first_call(i):
 
 with ThreadPoolExecutor(8) as pool:
     for _ in range(2):
+        calling.clear()
         print(sorted(pool.map(first_call, range(8))))
 print(len(made))
 """
@@ -211,7 +224,7 @@ def test_a_maker_that_calls_its_own_region_is_an_error_and_no_hang(runtime: Any)
 
 
 def test_different_regions_are_made_side_by_side(runtime: Any) -> None:
-    both = threading.Barrier(2, timeout=20)
+    both = threading.Barrier(2, timeout=600)  # broken, if they come one by one
 
     def make(payload: bytes, constants: Any) -> Callable[..., None]:  # noqa: ARG001
         both.wait()
@@ -236,9 +249,7 @@ def test_without_python_one_executor_is_built_too(tmp_path: Path) -> None:
         [compiler, *flags, f"-I{dlpack}", str(source), "-o", str(program), *link], check=True
     )
     plugin = native.PLUGINS["core"].library
-    done = subprocess.run(
-        [program, plugin], capture_output=True, text=True, timeout=60, check=False, env={}
-    )
+    done = subprocess.run([program, plugin], capture_output=True, text=True, check=False, env={})
     assert done.stdout.splitlines() == ["failed: 8, built: 1", "succeeded: 8, built: 2"], (
         done.stderr
     )

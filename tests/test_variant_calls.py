@@ -279,7 +279,7 @@ def test_nothing_of_the_padding_is_in_the_results_of_an_onnx_model(
 @pytest.fixture(scope="module")
 def measured(host_exe: byoc.Executable) -> byoc.Executable:
     exe = claim(host_exe, Variant("main"), Variant("main", {"n": 2}), n=BATCH)
-    exe.measure(0.05)
+    exe.measure(600.0)  # far more than all its rounds take
     return exe
 
 

@@ -95,7 +95,7 @@ def test_code_is_made_for_all_architectures_and_no_ptx(toolkit: Recorder) -> Non
 def test_so_many_kernels_as_jobs_are_compiled_at_once(
     toolkit: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    together = threading.Barrier(2, timeout=20)  # broken, if they come one by one
+    together = threading.Barrier(2, timeout=600)  # broken, if they come one by one
 
     def compile_one(name: str, *_: Any) -> bytes:
         if name != "c":
@@ -181,7 +181,7 @@ def test_processes_that_write_one_kernel_at_once_do_not_disturb_each_other(tmp_p
     command = [sys.executable, "-W", "error", "-c", WRITER, str(tmp_path)]
     running = [subprocess.Popen(command, stderr=subprocess.PIPE) for _ in range(2)]
     for process in running:
-        _, said = process.communicate(timeout=60)
+        _, said = process.communicate()
         assert process.returncode == 0, said.decode()
 
 

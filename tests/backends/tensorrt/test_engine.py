@@ -32,6 +32,7 @@ from tvm_byoc_kit.status import Status
 from .small_regions import WEIGHTS, as_tensorrt, dense, graph_of, rtx
 
 PROFILE = {"n": (1, 8, 32)}
+HANGS = 600.0  # seconds after which nothing will come any more
 
 
 @pytest.fixture(scope="module")
@@ -265,17 +266,28 @@ def listening() -> Iterator[None]:
     signal.signal(signal.SIGINT, before)
 
 
-@pytest.mark.usefixtures("listening")
-def test_ctrl_c_stops_the_build_and_goes_on(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
-    steps = Steps()
+def interrupt_at_the_first_step(monkeypatch: pytest.MonkeyPatch) -> Steps:
+    """Press Ctrl-C once in the next build, whose steps it gives."""
+    steps, told = Steps(), []
+
+    def note(work: Any, cancelled: threading.Event) -> Any:
+        told.append(cancelled)
+        return monitor.interruptible(work, cancelled)
 
     def interrupt(phase: str, done: int, total: int) -> None:
         steps(phase, done, total)
         if len(steps) == 1:
             os.kill(os.getpid(), signal.SIGINT)
-        time.sleep(0.3)  # for the main thread to have it
+        told[0].wait(HANGS)  # for the main thread to have it
 
+    monkeypatch.setattr(engine, "interruptible", note)
     watch(monkeypatch, interrupt)
+    return steps
+
+
+@pytest.mark.usefixtures("listening")
+def test_ctrl_c_stops_the_build_and_goes_on(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    steps = interrupt_at_the_first_step(monkeypatch)
     with pytest.raises(KeyboardInterrupt):
         build(graph, profiles=PROFILE)
     stopped = len(steps)
@@ -289,14 +301,7 @@ def test_ctrl_c_stops_the_build_and_goes_on(graph: Graph, monkeypatch: pytest.Mo
 
 @pytest.mark.usefixtures("listening")
 def test_ctrl_c_is_not_taken_for_an_error_of_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupt(*_: Any) -> None:
-        if not sent.is_set():
-            sent.set()
-            os.kill(os.getpid(), signal.SIGINT)
-        time.sleep(0.3)
-
-    sent = threading.Event()
-    watch(monkeypatch, interrupt)
+    interrupt_at_the_first_step(monkeypatch)
     with pytest.raises(KeyboardInterrupt):
         byoc.compile(dense(), "tensorrt", options={"profiles": PROFILE})
 

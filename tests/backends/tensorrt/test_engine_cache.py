@@ -242,7 +242,7 @@ def test_several_processes_share_a_folder(tmp_path: Path) -> None:
         for command in commands
     ]
     for run in runs:
-        out, err = run.communicate(timeout=120)
+        out, err = run.communicate()
         assert run.returncode == 0, err
         assert int(out) > 0
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(TEMPORARY)]
