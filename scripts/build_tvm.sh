@@ -2,7 +2,7 @@
 # A TVM of your own, with the example NPU and what you ask for built in, in a virtual environment
 # with the kit.
 #
-#   scripts/build_tvm.sh --source DIR [options]
+#   scripts/build_tvm.sh --source DIR [options] [-- -DNAME=VALUE ...]
 #
 #   --source DIR      source tree of Apache TVM, with its submodules
 #   --cuda            with CUDA (nvcc must be there)
@@ -12,28 +12,37 @@
 #   --venv DIR        the virtual environment (.venv-tvm)
 #   --configure-only  check, and run CMake's configure step, which takes seconds
 #   --dry-run         check, and print the commands
+#   -- -DNAME=VALUE   further options for TVM's CMake, such as -DUSE_VULKAN=ON; they win
 #
 #   PYTHON            interpreter to use (python3)
-#   SETUPTOOLS_SCM_PRETEND_VERSION_FOR_APACHE_TVM
-#                     version of a source tree that does not say which it is
+#   SETUPTOOLS_SCM_PRETEND_VERSION_FOR_APACHE_TVM, ..._APACHE_TVM_FFI
+#                     versions of a source tree that does not say which they are
 set -euo pipefail
 kit=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 # shellcheck source-path=SCRIPTDIR source=env.sh
 source "$kit/scripts/env.sh"
 
-# Everything of TVM's build that the kit's users may ask for: CMake options, without -D.
-defines=(USE_EXAMPLE_NPU_CODEGEN=ON USE_EXAMPLE_NPU_RUNTIME=ON HIDE_PRIVATE_SYMBOLS=ON)
+# CMake options of TVM's build; what follows "--" is added, and wins.
+declare -A defines=([USE_EXAMPLE_NPU_CODEGEN]=ON [USE_EXAMPLE_NPU_RUNTIME]=ON
+  [HIDE_PRIVATE_SYMBOLS]=ON)
 # What runs on the built TVM, beside TVM itself.
-tools=("cmake>=3.26" ninja scikit-build-core ml_dtypes numpy onnx onnxruntime pytest pytest-timeout
-  rich typer typing_extensions)
+tools=(ml_dtypes numpy onnx onnxruntime pytest pytest-timeout rich typer typing_extensions)
+# What builds TVM and the kit. Not from a folder that pip makes anew each time (its "isolation"):
+# the paths in there would be other ones after an interrupted build, and everything built again.
+builders=("cmake>=3.26" ninja "scikit-build-core>=0.11" "setuptools-scm>=8" "mlc-z3-static>=4.16.0")
 smoke_tests=(tests/integration/test_custom_tvm.py)
 
 # ---------------------------------------------------------------- the command line
 
 read_arguments() {
   source_dir='' cuda='' tensorrt='' llvm=llvm-config jobs=$(nproc) venv=.venv-tvm dry_run='' until=''
+  extra=()
   while (($#)); do
     case $1 in
+      --)
+        extra=("${@:2}")
+        break
+        ;;
       --cuda) cuda=1 ;;
       --configure-only) until=configure ;;
       --dry-run) dry_run=1 ;;
@@ -66,30 +75,38 @@ check_source() {
     fail "$source_dir is no source tree of Apache TVM; $clone"
   source_dir=$(cd "$source_dir" && pwd)
   check_version
-  local file
+  local file wanted ffi=$source_dir/3rdparty/tvm-ffi
   for file in CMakeLists.txt 3rdparty/dlpack/include/dlpack/dlpack.h \
     3rdparty/libbacktrace/backtrace.h; do
-    [[ -f $source_dir/3rdparty/tvm-ffi/$file ]] ||
+    [[ -f $ffi/$file ]] ||
       fail "3rdparty/tvm-ffi/$file is missing:" \
         "git -C $source_dir submodule update --init --recursive 3rdparty/tvm-ffi"
   done
+  # The oldest that this TVM works with is the one of its tree.
+  wanted=$(sed -n 's/^ *"apache-tvm-ffi>=\([0-9a-z.]*\)".*/\1/p' "$source_dir/pyproject.toml")
+  read_version "$ffi" SETUPTOOLS_SCM_PRETEND_VERSION_FOR_APACHE_TVM_FFI "$wanted"
 }
 
 # The minor version that the kit works with, from its own requirement.
 check_version() {
-  local wanted found
+  local wanted
   wanted=$(sed -n 's/^ *"apache-tvm>=\([0-9.]*\),.*/\1/p' "$kit/pyproject.toml")
-  found=${SETUPTOOLS_SCM_PRETEND_VERSION_FOR_APACHE_TVM:-}
-  if [[ -z $found && -e $source_dir/.git ]]; then
-    found=$(git -C "$source_dir" describe --tags --match 'v*' 2> /dev/null || true)
-  fi
-  [[ -n $found ]] ||
-    fail "$source_dir does not say its version: git -C $source_dir fetch --tags, or name it:" \
-      "export SETUPTOOLS_SCM_PRETEND_VERSION_FOR_APACHE_TVM=$wanted.0"
-  [[ ${found#v} == "$wanted".* ]] ||
-    fail "$source_dir is TVM ${found#v}, the kit works with $wanted:" \
+  read_version "$source_dir" SETUPTOOLS_SCM_PRETEND_VERSION_FOR_APACHE_TVM "$wanted.0"
+  [[ $version == "$wanted".* ]] ||
+    fail "$source_dir is TVM $version, the kit works with $wanted:" \
       "git -C $source_dir checkout --recurse-submodules v$wanted.0"
-  echo "TVM ${found#v} in $source_dir"
+  echo "TVM $version in $source_dir"
+}
+
+# read_version <tree> <variable> <likely version>: $version, from the variable or from git's tags.
+read_version() {
+  version=${!2:-}
+  if [[ -z $version && -e $1/.git ]]; then
+    version=$(git -C "$1" describe --tags --match 'v*' 2> /dev/null || true)
+  fi
+  [[ -n $version ]] ||
+    fail "$1 does not say its version: git -C $1 fetch --tags, or name it: export $2=$3"
+  version=${version#v}
 }
 
 # is_older <version> <minimum>
@@ -138,6 +155,24 @@ check_tensorrt() {
   tensorrt=$(cd "$tensorrt" && pwd)
 }
 
+# The environment: a folder that can be written to, of this Python, with room for what is built.
+check_venv() {
+  local parent=$venv python free
+  if [[ -f $venv/pyvenv.cfg ]]; then
+    python=$("$venv/bin/python" -c "$minor" 2> /dev/null || true)
+    [[ $python == "$("$PYTHON" -c "$minor")" ]] ||
+      fail "$venv has Python ${python:-that does not run}, $PYTHON is $("$PYTHON" -c "$minor"):" \
+        "rm -r $venv, choose another --venv, or PYTHON=/path/to/python"
+  fi
+  until [[ -e $parent ]]; do parent=$(dirname "$parent"); done
+  [[ -d $parent && -w $parent ]] || fail "$parent cannot be written to: choose another --venv"
+  free=$(df -Pm "$parent" | awk 'END { print $4 }')
+  ((free > room)) || fail "$parent has $free MB free, a build takes $room: choose another --venv"
+}
+
+minor='import sys; print("%d.%d" % sys.version_info[:2])'
+room=3000
+
 # ---------------------------------------------------------------- the build
 
 # step <what> <command...>: print the command, and run it unless this is a dry run.
@@ -154,31 +189,49 @@ step() {
 }
 
 # first_error <log>: the line that says most; pip's own, of a process that failed, says nothing.
-first_error() { grep -i error "$1" | grep -v subprocess-exited | sed 's/^ *//' | head -n1 || true; }
+first_error() {
+  awk '/subprocess-exited/ { next }
+    head && NF { print head, $0; exit }
+    /CMake Error at .*:$/ { head = $0 }
+    !head && tolower($0) ~ /error: ./ { print; exit }' "$1" | sed 's/^ *//; s/:  */: /'
+}
 
-add_defines() {
-  defines+=("USE_LLVM=$llvm")
-  [[ -z $cuda ]] || defines+=(USE_CUDA=ON)
-  [[ -z $tensorrt ]] ||
-    defines+=(USE_TENSORRT_CODEGEN=ON "USE_TENSORRT_RUNTIME=$tensorrt")
+# The options as NAME=VALUE, each name once: pip makes a list of one that is given twice.
+add_options() {
+  local option name
+  defines[USE_LLVM]=$llvm
+  [[ -z $cuda ]] || defines[USE_CUDA]=ON
+  [[ -z $tensorrt ]] || defines+=([USE_TENSORRT_CODEGEN]=ON [USE_TENSORRT_RUNTIME]=$tensorrt)
+  for option in "${extra[@]}"; do
+    [[ $option =~ ^-D([A-Za-z_][A-Za-z0-9_]*)=(.*)$ ]] ||
+      fail "after --, $option: expected -DNAME=VALUE, an option of TVM's CMake"
+    defines[${BASH_REMATCH[1]}]=${BASH_REMATCH[2]}
+  done
+  options=()
+  for name in "${!defines[@]}"; do options+=("$name=${defines[$name]}"); done
 }
 
 build() {
-  local pip=("$venv/bin/pip" install --quiet --disable-pip-version-check)
+  local pip=(env "CMAKE_BUILD_PARALLEL_LEVEL=$jobs" "$venv/bin/pip" install --quiet
+    --disable-pip-version-check)
+  trap 'fail "interrupted: the same command goes on from where it was"' INT TERM
   # By itself first: what is wrong shows in seconds.
-  step "configuring" cmake -G Ninja -S "$source_dir" -B "$venv/configured" "${defines[@]/#/-D}"
+  step "configuring" cmake -G Ninja -S "$source_dir" -B "$venv/configured" "${options[@]/#/-D}"
   [[ -z $until ]] || return 0
   step "making the environment" "$PYTHON" -m venv "$venv"
-  step "installing the tools" "${pip[@]}" --constraint "$kit/scripts/constraints.txt" "${tools[@]}"
-  step "building tvm-ffi" "${pip[@]}" --no-deps "$source_dir/3rdparty/tvm-ffi"
-  step "building TVM" env "CMAKE_BUILD_PARALLEL_LEVEL=$jobs" "${pip[@]}" --no-deps \
-    --config-settings="build-dir=$venv/build" \
-    "${defines[@]/#/--config-settings=cmake.define.}" "$source_dir"
+  step "installing the tools" "${pip[@]}" --constraint "$kit/scripts/constraints.txt" \
+    "${builders[@]}" "${tools[@]}"
+  step "building tvm-ffi" "${pip[@]}" --no-deps \
+    --config-settings="build-dir=$venv/build-ffi" "$source_dir/3rdparty/tvm-ffi"
+  step "building TVM" "${pip[@]}" --no-deps \
+    --no-build-isolation --config-settings="build-dir=$venv/build" \
+    "${options[@]/#/--config-settings=cmake.define.}" "$source_dir"
   # Against this tvm-ffi, whatever the kit's own pin says: ABIs of two of them may differ.
   step "building the kit" env TVM_BYOC_REQUIRE_PLUGIN=1 "${pip[@]}" --no-deps \
     --no-build-isolation "$kit"
-  step "testing" "$venv/bin/python" -m pytest --rootdir "$kit" --config-file "$kit/pyproject.toml" \
-    "${smoke_tests[@]/#/$kit/}"
+  # What is installed: neither the checkout that this may be started in nor one on PYTHONPATH.
+  step "testing" env -u PYTHONPATH "$venv/bin/pytest" --rootdir "$kit" \
+    --config-file "$kit/pyproject.toml" "${smoke_tests[@]/#/$kit/}"
 }
 
 read_arguments "$@"
@@ -187,6 +240,7 @@ check_tools
 check_llvm
 check_cuda
 check_tensorrt
-add_defines
+check_venv
+add_options
 build
 [[ -n $dry_run$until ]] || echo "Done: source $venv/bin/activate"

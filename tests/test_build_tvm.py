@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -14,11 +15,14 @@ import pytest
 ROOT = Path(__file__).parents[1]
 SCRIPT = ROOT / "scripts" / "build_tvm.sh"
 VERSION = "SETUPTOOLS_SCM_PRETEND_VERSION_FOR_APACHE_TVM"
+FFI_VERSION = f"{VERSION}_FFI"
 
 # Of the system; the rest of PATH is not seen, so that what is missing is missing everywhere.
 SYSTEM = [
+    "awk",
     "bash",
     "cat",
+    "df",
     "dirname",
     "env",
     "git",
@@ -52,6 +56,7 @@ def source(tmp_path: Path) -> Path:
     """What the script looks at of a source tree."""
     tree = tmp_path / "tvm"
     write(tree / "CMakeLists.txt", "project(tvm C CXX)\n")
+    write(tree / "pyproject.toml", '  "apache-tvm-ffi>=0.1.13.post2",\n')
     ffi = tree / "3rdparty" / "tvm-ffi"
     for name in ("CMakeLists.txt", "3rdparty/libbacktrace/backtrace.h"):
         write(ffi / name)
@@ -93,6 +98,7 @@ def run(source: Path, tools: Path, tmp_path: Path) -> Run:
                 "PATH": str(tools),
                 "PYTHON": sys.executable,
                 VERSION: "0.27.1",
+                FFI_VERSION: "0.1.13",
                 **environment,
             },
         )
@@ -111,6 +117,25 @@ def test_dry_run_prints_every_command_and_runs_none(run: Run, tmp_path: Path) ->
     assert "CMAKE_BUILD_PARALLEL_LEVEL=3" in commands[4]
     assert commands[-1].endswith("tests/integration/test_custom_tvm.py")
     assert not (tmp_path / "venv").exists()
+
+
+def test_options_after_two_dashes_go_to_cmake_once_and_win(run: Run) -> None:
+    given = ("-DUSE_VULKAN=ON", "-DUSE_EXAMPLE_NPU_RUNTIME=OFF", "-DCMAKE_CXX_FLAGS=-O1 -w")
+    done = run("--dry-run", "--", *given)
+    assert done.returncode == 0, done.stderr
+    commands = [shlex.split(line) for line in done.stdout.splitlines() if line.startswith("+ ")]
+    configured = [word for word in commands[0] if word.startswith("-D")]
+    assert set(given) <= set(configured)
+    assert "-DUSE_EXAMPLE_NPU_RUNTIME=ON" not in configured
+    # The same ones, each once: pip gives a build a list for what is named twice.
+    built = [word for word in commands[4] if word.startswith("--config-settings=cmake.define.")]
+    assert [f"-D{word.partition('.define.')[2]}" for word in built] == configured
+    assert len({word.partition("=")[0] for word in configured}) == len(configured)
+
+
+@pytest.mark.parametrize("option", ["USE_VULKAN=ON", "-DUSE_VULKAN", "-G", "-DUSE VULKAN=ON"])
+def test_what_is_no_option_of_cmake_is_refused(run: Run, option: str) -> None:
+    refused(run("--dry-run", "--", option), f"after --, {option}: expected -DNAME=VALUE")
 
 
 def test_backends_that_are_asked_for_are_configured(run: Run, tmp_path: Path) -> None:
@@ -166,6 +191,15 @@ def test_a_tree_that_does_not_say_its_version_is_refused(run: Run) -> None:
     refused(run("--dry-run", **{VERSION: ""}), "does not say its version", f"export {VERSION}=")
 
 
+def test_a_tvm_ffi_that_does_not_say_its_version_is_refused(run: Run) -> None:
+    """Its build would say so minutes later, in a Python traceback."""
+    refused(
+        run("--dry-run", **{FFI_VERSION: ""}),
+        "3rdparty/tvm-ffi does not say its version",
+        f"export {FFI_VERSION}=0.1.13.post2",
+    )
+
+
 def test_the_version_is_read_from_gits_tags(run: Run, source: Path) -> None:
     identity = ("-c", "user.name=test", "-c", "user.email=test@localhost")
     commands = (("init", "-q"), ("commit", "-qm", "x", "--allow-empty"), ("tag", "v0.27.dev0"))
@@ -212,6 +246,24 @@ def test_cuda_and_tensorrt_are_refused_where_they_are_not(
     refused(run("--dry-run", "--cuda"), "nvcc not found", "cuda-downloads")
 
 
+def test_an_environment_of_another_python_is_refused(run: Run, tmp_path: Path) -> None:
+    write(tmp_path / "venv" / "pyvenv.cfg")
+    tool(tmp_path / "venv" / "bin" / "python", "3.8")
+    refused(run("--dry-run"), "has Python 3.8", "rm -r ", "PYTHON=/path/to/python")
+    (tmp_path / "venv" / "bin" / "python").unlink()
+    refused(run("--dry-run"), "has Python that does not run", "rm -r ")
+
+
+def test_a_place_that_cannot_hold_the_environment_is_refused(
+    run: Run, tools: Path, tmp_path: Path
+) -> None:
+    in_the_way = write(tmp_path / "file")
+    refused(run("--venv", in_the_way / "venv"), f"{in_the_way} cannot be written to", "--venv")
+    (tools / "df").unlink()
+    write(tools / "df", "#!/bin/sh\necho head\necho /dev/x 9000 8900 100 99% /\n", executable=True)
+    refused(run("--dry-run"), "100 MB free", "choose another --venv")
+
+
 def test_wrong_arguments_are_named(run: Run) -> None:
     refused(run("--sauce"), "unknown argument --sauce")
     refused(run("--jobs"), "--jobs needs a value")
@@ -219,13 +271,22 @@ def test_wrong_arguments_are_named(run: Run) -> None:
     refused(run("--source", ""), "--source DIR is missing", "git clone --recursive")
 
 
+@pytest.mark.parametrize(
+    ("log", "said"),
+    [
+        ("CMake Error: x", "CMake Error: x"),
+        ("CMake Error at file:2 (project):\n\n  No compiler.", "(project): No compiler."),
+        ("error: subprocess-exited-with-error\n  a.cc:1: error: x", "a.cc:1: error: x"),
+        ("  raise ValueError(message)\nValueError: no version", "ValueError: no version"),
+    ],
+)
 def test_a_step_that_fails_gives_its_error_and_its_log(
-    run: Run, tools: Path, tmp_path: Path
+    run: Run, tools: Path, tmp_path: Path, log: str, said: str
 ) -> None:
     asked = "[ $1 = --version ] && echo 'cmake version 4.0.0' && exit"
-    write(tools / "cmake", f"#!/bin/sh\n{asked}\necho 'CMake Error: x'; exit 1\n", executable=True)
-    done = run("--configure-only")
-    refused(done, "configuring failed: CMake Error: x", str(tmp_path / "venv" / "log"))
+    script = f"#!/bin/sh\n{asked}\ncat << 'END'\n{log}\nEND\nexit 1\n"
+    write(tools / "cmake", script, executable=True)
+    refused(run("--configure-only"), "configuring failed: ", said, str(tmp_path / "venv" / "log"))
 
 
 @pytest.mark.skipif("TVM_SOURCE" not in os.environ, reason="TVM_SOURCE names no source tree")
