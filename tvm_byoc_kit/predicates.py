@@ -1,8 +1,9 @@
 """Predicates: whether a backend can run an op that one of its patterns names, and if not, why.
 
 A predicate is a small function that gets a call of an operator and gives None, or the reason why
-the backend cannot run it. Composed into the check functions of the backend's patterns, they keep
-on the host what the backend would refuse later, and tell the coverage report why.
+the backend cannot run it; `first_reason` puts the operator before that. Composed into the check
+functions of the backend's patterns, they keep on the host what the backend would refuse later, and
+tell the coverage report why.
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ __all__ = ["first_reason", "guarded", "nested"]
 
 
 def first_reason(predicates: Iterable[Predicate], call: Call) -> str | None:
-    """The first reason that `predicates` give against `call`, or None."""
-    return next((reason for check in predicates if (reason := check(call)) is not None), None)
+    """The first reason that `predicates` give against `call`, after its operator, or None."""
+    reasons = (reason for check in predicates if (reason := check(call)) is not None)
+    return next((f"{call.op.name}: {reason}" for reason in reasons), None)
 
 
 def nested(call: Call, bindings: Mapping[Var, Expr], depth: int = 6) -> Call:

@@ -49,7 +49,7 @@ def _operands(call: Call) -> str | None:
     left, right = dtype(call.args[0]), dtype(call.args[1])
     if left == right and left in _RESULTS:
         return None
-    return f"{call.op.name}: {left} x {right}; cuBLAS has two of {', '.join(_RESULTS)}"
+    return f"{left} x {right}; cuBLAS has two of {', '.join(_RESULTS)}"
 
 
 def _result(call: Call) -> str | None:
@@ -57,7 +57,7 @@ def _result(call: Call) -> str | None:
     if result in _RESULTS[operand]:
         return None
     allowed = ", ".join(_RESULTS[operand])
-    return f"{call.op.name}: {operand} to {result}; cuBLAS has {allowed}"
+    return f"{operand} to {result}; cuBLAS has {allowed}"
 
 
 def _depth(call: Call) -> str | None:
@@ -66,7 +66,7 @@ def _depth(call: Call) -> str | None:
     depth = static(shape(call.args[0])[-1])
     if depth is not None and depth % multiple:
         return (
-            f"{call.op.name}: the reduction axis of {dtype(call.args[0])} is {depth}; expected a "
+            f"the reduction axis of {dtype(call.args[0])} is {depth}; expected a "
             f"multiple of {multiple}"
         )
     return None
@@ -81,7 +81,7 @@ def _columns(call: Call) -> str | None:
     found = static(columns)
     if found is None or found % multiple:
         return (
-            f"{call.op.name}: {operand} to {dtype(call)} with {text([columns])} columns; expected "
+            f"{operand} to {dtype(call)} with {text([columns])} columns; expected "
             f"a multiple of {multiple}"
         )
     return None
@@ -102,7 +102,7 @@ def _batch(call: Call) -> str | None:
     if not right or all(equal(a, b) for a, b in pairs):
         return None
     return (
-        f"{call.op.name}: batches {batch_text(left)} and {batch_text(right)}; cuBLAS has "
+        f"batches {batch_text(left)} and {batch_text(right)}; cuBLAS has "
         "equal ones, or a second operand without any"
     )
 
@@ -110,7 +110,7 @@ def _batch(call: Call) -> str | None:
 def _transposition(call: Call) -> str | None:
     if dtype(call.args[0]) != _FP8 or _is_transposed(call):
         return None
-    return f"{call.op.name}: operand 1 is not transposed; cuBLAS multiplies {_FP8} only so"
+    return f"operand 1 is not transposed; cuBLAS multiplies {_FP8} only so"
 
 
 def _bias(call: Call) -> str | None:
@@ -118,8 +118,7 @@ def _bias(call: Call) -> str | None:
     bias, columns = shape(call.args[1]), (shape(call) or (1,))[-1]
     if reads(call, "relax.matmul") and not is_channel_vector(bias, columns):
         return (
-            f"{call.op.name}: operand 1 is {text(bias)}; cuBLAS adds one vector of "
-            f"{text([columns])} to every row"
+            f"operand 1 is {text(bias)}; cuBLAS adds one vector of {text([columns])} to every row"
         )
     return None
 
@@ -129,7 +128,7 @@ def _integer_bias(call: Call) -> str | None:
         return None
     operands = getattr(call.args[0], "args", ())  # of the product, in a match
     if dtype(call) == "int32" or (operands and dtype(operands[0]) == "int8"):
-        return f"{call.op.name}: cuBLAS adds nothing to a product of integers"
+        return "cuBLAS adds nothing to a product of integers"
     return None
 
 
@@ -138,19 +137,19 @@ def _scale(call: Call) -> str | None:
 
     for name, arg in zip(("scale", "zero point"), call.args[1:3], strict=True):
         if not isinstance(arg, GenericConst):
-            return f"{call.op.name}: the {name} is known only when the model runs"
+            return f"the {name} is known only when the model runs"
         if arg.ty.ndim != 0:
-            return f"{call.op.name}: the {name} is {text(shape(arg))}; cuBLAS has one for all"
+            return f"the {name} is {text(shape(arg))}; cuBLAS has one for all"
     scale = dtype(call.args[1])
     if scale not in ("float16", "float32"):
-        return f"{call.op.name}: the scale is {scale}; expected float16 or float32"
+        return f"the scale is {scale}; expected float16 or float32"
     return None
 
 
 def _zero_point(call: Call) -> str | None:
     value = call.args[2].value.numpy().item()
     if value != 0:
-        return f"{call.op.name}: the zero point is {value}; cuBLAS has 0 only"
+        return f"the zero point is {value}; cuBLAS has 0 only"
     return None
 
 

@@ -39,9 +39,9 @@ def unknown_shape(call: Call) -> str | None:
     """Upstream's checks read every shape, and fail where there is none."""
     for name, ty in named_tensors(call):
         if ty.ndim < 0 or ty.shape is None or not hasattr(ty.shape, "values"):
-            return f"{call.op.name}: the shape of {name} is unknown"
+            return f"the shape of {name} is unknown"
         if ty.dtype is None:
-            return f"{call.op.name}: the dtype of {name} is unknown"
+            return f"the dtype of {name} is unknown"
     return None
 
 
@@ -49,7 +49,7 @@ def low_rank(call: Call) -> str | None:
     """Upstream takes vectors, whose second to last dimension its codegen then reads."""
     for i, arg in enumerate(call.args):
         if len(shape(arg)) < _MATRIX:
-            return f"{call.op.name}: operand {i} is {text(shape(arg))}; expected a matrix or more"
+            return f"operand {i} is {text(shape(arg))}; expected a matrix or more"
     return None
 
 
@@ -57,7 +57,7 @@ def symbolic_reduction(call: Call) -> str | None:
     """Kernels are chosen by the length of the sums."""
     depth = shape(call.args[0])[-1]
     if static(depth) is None:
-        return f"{call.op.name}: the reduction axis is `{text([depth])}`; expected a fixed size"
+        return f"the reduction axis is `{text([depth])}`; expected a fixed size"
     return None
 
 
@@ -65,7 +65,7 @@ def symbolic_convolution(call: Call) -> str | None:
     """Kernels are chosen by the sizes of a convolution."""
     for name, expr in (("data", call.args[0]), ("weight", call.args[1]), ("result", call)):
         if size(shape(expr)) is None:
-            return f"{call.op.name}: the {name} is {text(shape(expr))}; expected fixed sizes"
+            return f"the {name} is {text(shape(expr))}; expected fixed sizes"
     return None
 
 
@@ -77,7 +77,7 @@ def other_transposition(call: Call) -> str | None:
     expected = [*range(rank - 2), rank - 1, rank - 2]
     if rank < _MATRIX or found != expected:
         return (
-            f"{call.op.name}: the axes of {text(shape(call.args[0]))} become {found}; only the "
+            f"the axes of {text(shape(call.args[0]))} become {found}; only the "
             "last two may change places"
         )
     return None
@@ -111,7 +111,7 @@ def refused_dtypes(call: Call, table: dict[tuple[str, str], tuple[str, ...]]) ->
     left, right, result = dtype(call.args[0]), dtype(call.args[1]), dtype(call)
     if result in table.get((left, right), ()):
         return None
-    return f"{call.op.name}: {left} x {right} to {result}; expected {_listed(table)}"
+    return f"{left} x {right} to {result}; expected {_listed(table)}"
 
 
 def unsized_workspace(call: Call) -> str | None:
@@ -119,7 +119,7 @@ def unsized_workspace(call: Call) -> str | None:
     if is_sized(call.ty.dtype):
         return None
     return (
-        f"{call.op.name}: this TVM's annotate_workspace cannot look up {dtype(call)} "
+        f"this TVM's annotate_workspace cannot look up {dtype(call)} "
         "(KeyError), without which attention has no workspace"
     )
 

@@ -36,13 +36,13 @@ def _operands(call: Call) -> str | None:
     data, weight = dtype(call.args[0]), dtype(call.args[1])
     if data == weight and data in _DTYPES:
         return None
-    return f"{call.op.name}: {data} x {weight}; cuDNN has two of {' or '.join(_DTYPES)}"
+    return f"{data} x {weight}; cuDNN has two of {' or '.join(_DTYPES)}"
 
 
 def _result(call: Call) -> str | None:
     """The runtime describes result and operands to cuDNN with one dtype."""
     if dtype(call) != dtype(call.args[0]):
-        return f"{call.op.name}: {dtype(call.args[0])} to {dtype(call)}; expected one dtype"
+        return f"{dtype(call.args[0])} to {dtype(call)}; expected one dtype"
     return None
 
 
@@ -51,16 +51,13 @@ def _layout(call: Call) -> str | None:
     if found in _LAYOUTS:
         return None
     allowed = " or ".join(" with ".join(pair) for pair in _LAYOUTS)
-    return f"{call.op.name}: layouts are {found[0]} with {found[1]}; expected {allowed}"
+    return f"layouts are {found[0]} with {found[1]}; expected {allowed}"
 
 
 def _result_layout(call: Call) -> str | None:
     """The runtime reads the data in the layout of the result."""
     if call.attrs.out_layout not in ("", call.attrs.data_layout):
-        return (
-            f"{call.op.name}: from {call.attrs.data_layout} to {call.attrs.out_layout}; expected "
-            "one layout"
-        )
+        return f"from {call.attrs.data_layout} to {call.attrs.out_layout}; expected one layout"
     return None
 
 
@@ -68,7 +65,7 @@ def _padding(call: Call) -> str | None:
     """The runtime hands on the first two numbers of four."""
     padding = [int(value) for value in call.attrs.padding]
     if padding[: len(padding) // 2] != padding[len(padding) // 2 :]:
-        return f"{call.op.name}: padding is {padding}; cuDNN pads both ends alike"
+        return f"padding is {padding}; cuDNN pads both ends alike"
     return None
 
 
@@ -85,7 +82,7 @@ def _bias(call: Call) -> str | None:
     if not wide and any(static(result[axis]) == 1 for axis in axes):
         return None
     return (
-        f"{call.op.name}: operand 1 is {text(bias)} for a result of {text(result)}; cuDNN adds one "
+        f"operand 1 is {text(bias)} for a result of {text(result)}; cuDNN adds one "
         "value per channel"
     )
 
@@ -103,13 +100,13 @@ def _mask(call: Call) -> str | None:
     for attr in ("causal_mask", "window_size"):
         value = getattr(call.attrs, attr)
         if value is not None:
-            return f"{call.op.name}: {attr} is {value}; cuDNN's attention here has none"
+            return f"{attr} is {value}; cuDNN's attention here has none"
     return None
 
 
 def _half(call: Call) -> str | None:
     if dtype(call.args[0]) != "float16":
-        return f"{call.op.name}: operands are {dtype(call.args[0])}; cuDNN's attention has float16"
+        return f"operands are {dtype(call.args[0])}; cuDNN's attention has float16"
     return None
 
 

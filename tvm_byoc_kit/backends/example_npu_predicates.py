@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tvm_byoc_kit.backends.operands import named_tensors
+from tvm_byoc_kit.backends.operands import computed_tuple, named_tensors
 from tvm_byoc_kit.predicates import first_reason
 
 if TYPE_CHECKING:
@@ -58,16 +58,6 @@ _WINDOW = ("pool_size", "strides", "padding", "dilation")
 _WIDEST = 2**24  # the runtime's bound, so that no product of a size and one of these overflows
 
 
-def _tuple(call: Call) -> str | None:
-    from tvm import relax
-    from tvm.ir import TupleType
-
-    for i, arg in enumerate(call.args):
-        if isinstance(arg.ty, TupleType) and not isinstance(arg, relax.Tuple):
-            return f"{call.op.name}: operand {i} is a tuple computed elsewhere, such as a split's"
-    return None
-
-
 def _numbers(call: Call) -> list[int]:
     """Positions of the operands that are single numbers."""
     from tvm.ir import PrimType
@@ -77,21 +67,21 @@ def _numbers(call: Call) -> list[int]:
 
 def _number(call: Call) -> str | None:
     for i in _numbers(call):
-        return f"{call.op.name}: operand {i} is a number, not a tensor"
+        return f"operand {i} is a number, not a tensor"
     return None
 
 
 def _bound(call: Call) -> str | None:
     for i in _numbers(call):
         if not hasattr(call.args[i], "value"):
-            return f"{call.op.name}: operand {i} is known only when the model runs"
+            return f"operand {i} is known only when the model runs"
     return None
 
 
 def _shape(call: Call) -> str | None:
     for name, ty in named_tensors(call):
         if ty.ndim < 0 or ty.shape is None:
-            return f"{call.op.name}: the shape of {name} is unknown"
+            return f"the shape of {name} is unknown"
     return None
 
 
@@ -101,13 +91,13 @@ def _dtype(call: Call) -> str | None:
         allowed = table.get(call.op.name, _FLOAT)
         dtype = str(ty.dtype)
         if dtype not in allowed:
-            return f"{call.op.name}: {name} is {dtype}; the NPU has {', '.join(sorted(allowed))}"
+            return f"{name} is {dtype}; the NPU has {', '.join(sorted(allowed))}"
     return None
 
 
 def _quantized(call: Call) -> str | None:
     if str(call.args[0].ty.dtype) in _FLOAT:
-        return f"{call.op.name}: operand 0 is floating point; the NPU has int32, int8, uint8"
+        return "operand 0 is floating point; the NPU has int32, int8, uint8"
     return None
 
 
@@ -119,7 +109,7 @@ def _accumulator(call: Call) -> str | None:
     if _BYTE.issuperset(operands) and result in ("int8", "int32"):
         return None
     return (
-        f"{call.op.name}: {' and '.join(operands)} to {result}; the NPU has float16 and float32, "
+        f"{' and '.join(operands)} to {result}; the NPU has float16 and float32, "
         "or int8 and uint8 to int8 or int32"
     )
 
@@ -128,7 +118,7 @@ def _layout(call: Call) -> str | None:
     for attr, allowed in _LAYOUTS.items():
         layout = getattr(call.attrs, attr, None)
         if layout is not None and layout not in allowed:
-            return f"{call.op.name}: {attr} is {layout}; the NPU has {', '.join(allowed)}"
+            return f"{attr} is {layout}; the NPU has {', '.join(allowed)}"
     return None
 
 
@@ -137,11 +127,11 @@ def _window(call: Call) -> str | None:
         values = [int(value) for value in getattr(call.attrs, attr, None) or ()]
         if max(values, default=0) > _WIDEST:
             listed = ", ".join(map(str, values))
-            return f"{call.op.name}: {attr} is {listed}; the NPU counts to {_WIDEST}"
+            return f"{attr} is {listed}; the NPU counts to {_WIDEST}"
     return None
 
 
-_COMMON: tuple[Predicate, ...] = (_tuple, _number, _shape, _dtype)
+_COMMON: tuple[Predicate, ...] = (computed_tuple, _number, _shape, _dtype)
 _SLIDING: tuple[Predicate, ...] = (_layout, _window)
 
 #: What is asked of the calls of each op, in this order; of others, what is common to all.
@@ -151,7 +141,7 @@ PREDICATES: Mapping[str, tuple[Predicate, ...]] = {
     "relax.matmul": (*_COMMON, _accumulator),
     "relax.nn.max_pool2d": (*_COMMON, *_SLIDING),
     "relax.nn.avg_pool2d": (*_COMMON, *_SLIDING),
-    "relax.clip": (_tuple, _bound, _shape, _dtype),
+    "relax.clip": (computed_tuple, _bound, _shape, _dtype),
     "relax.dequantize": (*_COMMON, _quantized),
 }
 

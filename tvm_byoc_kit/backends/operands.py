@@ -11,7 +11,17 @@ from tvm_byoc_kit.signature import dimension
 if TYPE_CHECKING:
     from tvm.relax import Call
 
-__all__ = ["all_equal", "dtype", "equal", "named_tensors", "shape", "size", "static", "text"]
+__all__ = [
+    "all_equal",
+    "computed_tuple",
+    "dtype",
+    "equal",
+    "named_tensors",
+    "shape",
+    "size",
+    "static",
+    "text",
+]
 
 
 def named_tensors(call: Call) -> list[tuple[str, Any]]:
@@ -31,6 +41,17 @@ def named_tensors(call: Call) -> list[tuple[str, Any]]:
         members = ty.fields if isinstance(ty, TupleType) else [ty]
         flat.extend((name, member) for member in members if isinstance(member, relax.TensorType))
     return flat
+
+
+def computed_tuple(call: Call) -> str | None:
+    """A predicate: tuples are written where they are used, so that a match has their members."""
+    from tvm import relax
+    from tvm.ir import TupleType
+
+    for i, arg in enumerate(call.args):
+        if isinstance(arg.ty, TupleType) and not isinstance(arg, relax.Tuple):
+            return f"operand {i} is a tuple computed elsewhere, such as a split's"
+    return None
 
 
 def dtype(expr: Any) -> str:

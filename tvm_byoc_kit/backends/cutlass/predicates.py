@@ -64,26 +64,26 @@ def _dtypes(call: Call) -> str | None:
 def _layout(call: Call) -> str | None:
     found = (call.attrs.data_layout, call.attrs.kernel_layout)
     if found != ("NHWC", "OHWI"):
-        return f"{call.op.name}: layouts are {found[0]} with {found[1]}; expected NHWC with OHWI"
+        return f"layouts are {found[0]} with {found[1]}; expected NHWC with OHWI"
     return None
 
 
 def _result_layout(call: Call) -> str | None:
     if call.attrs.out_layout not in ("", "NHWC"):
-        return f"{call.op.name}: the result's layout is {call.attrs.out_layout}; expected NHWC"
+        return f"the result's layout is {call.attrs.out_layout}; expected NHWC"
     return None
 
 
 def _groups(call: Call) -> str | None:
     if call.attrs.groups != 1:
-        return f"{call.op.name}: {call.attrs.groups} groups; CUTLASS's kernels here have one"
+        return f"{call.attrs.groups} groups; CUTLASS's kernels here have one"
     return None
 
 
 def _window(call: Call) -> str | None:
     window = shape(call.args[1])[1:3]
     if max(static(dim) or 0 for dim in window) > _LARGEST_WINDOW:
-        return f"{call.op.name}: the window is {text(window)}; expected at most {_LARGEST_WINDOW}"
+        return f"the window is {text(window)}; expected at most {_LARGEST_WINDOW}"
     return None
 
 
@@ -95,7 +95,7 @@ def _batch(call: Call) -> str | None:
     if is_shape_valid_for_cutlass_matmul(left, right):
         return None
     return (
-        f"{call.op.name}: batches {batch_text(left[:-2])} and {batch_text(right[:-2])}; CUTLASS "
+        f"batches {batch_text(left[:-2])} and {batch_text(right[:-2])}; CUTLASS "
         "has equal ones, or one operand without any"
     )
 
@@ -121,7 +121,7 @@ def _bias(call: Call) -> str | None:
     if _fits(bias, result):
         return None
     return (
-        f"{call.op.name}: operand 1 is {text(bias)} for a result of {text(result)}; expected a "
+        f"operand 1 is {text(bias)} for a result of {text(result)}; expected a "
         f"vector of {text(result[-1:])} or the result's shape"
     )
 
@@ -140,7 +140,7 @@ def _residual(call: Call) -> str | None:
     else:
         residual = b if _root(call.args[0]) is not None else a
         fits = _fits(residual, shape(root)) and not _has_whole_bias(call)
-    return None if fits else _misfit(call, a, b)
+    return None if fits else _misfit(a, b)
 
 
 def _fits(dims: tuple[object, ...], result: tuple[object, ...]) -> bool:
@@ -156,15 +156,15 @@ def _has_whole_bias(call: Any) -> bool:
     return False
 
 
-def _misfit(call: Call, a: tuple[object, ...], b: tuple[object, ...]) -> str:
+def _misfit(a: tuple[object, ...], b: tuple[object, ...]) -> str:
     return (
-        f"{call.op.name}: operands are {text(a)} and {text(b)}; CUTLASS combines a product, its "
+        f"operands are {text(a)} and {text(b)}; CUTLASS combines a product, its "
         "vector of biases and one tensor of the product's shape, or a vector"
     )
 
 
 def _no_header(call: Call) -> str | None:
-    return f"{call.op.name}: TVM's wheel comes without {_HEADERS[call.op.name]} for CUTLASS"
+    return f"TVM's wheel comes without {_HEADERS[call.op.name]} for CUTLASS"
 
 
 #: What is asked of the calls of each op, in this order.

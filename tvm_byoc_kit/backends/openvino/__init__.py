@@ -41,12 +41,13 @@ def refusal(call: Call) -> str | None:
     """Why OpenVINO cannot run `call`, or None when it can."""
     from tvm_byoc_kit.backends.openvino import predicates
     from tvm_byoc_kit.backends.openvino.ops import TABLE
+    from tvm_byoc_kit.backends.operands import computed_tuple
     from tvm_byoc_kit.predicates import first_reason
 
     entry = TABLE.get(str(call.op.name))
     if entry is None:
         return None
-    always = (predicates.literal_tuples, predicates.known_tensors, predicates.narrow_constants)
+    always = (computed_tuple, predicates.known_tensors, predicates.narrow_constants)
     return first_reason((*always, *entry.predicates), call)
 
 

@@ -6,8 +6,10 @@ saturates 8-bit arithmetic, and divides, compares and reduces integers as ``floa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
+
+from tvm_byoc_kit.backends.operands import named_tensors, static
 
 if TYPE_CHECKING:
     from tvm.relax import Call
@@ -24,7 +26,6 @@ __all__ = [
     "dims",
     "dtypes",
     "known_tensors",
-    "literal_tuples",
     "narrow_constants",
     "plain_layouts",
     "same_dtype",
@@ -41,35 +42,9 @@ BOOL = frozenset({"bool"})
 ANY = FLOAT | INT | BYTE | BOOL
 
 
-def _members(expr_or_type: Any) -> Iterator[Any]:
-    """The types of the tensors in a type, tuples flattened."""
-    from tvm import relax
-    from tvm.ir import TupleType
-
-    if isinstance(expr_or_type, TupleType):
-        for member in expr_or_type.fields:
-            yield from _members(member)
-    elif isinstance(expr_or_type, relax.TensorType):
-        yield expr_or_type
-
-
-def _named_tensors(call: Call) -> Iterator[tuple[str, Any]]:
-    """The types of the tensors that `call` reads and writes, named for messages."""
-    for i, argument in enumerate(call.args):
-        for member in _members(argument.ty):
-            yield f"operand {i}", member
-    for member in _members(call.ty):
-        yield "the result", member
-
-
 def dims(expr: Any) -> list[int | None]:
     """The sizes of a tensor of known rank; None for one that is symbolic."""
-    return [_size(dim) for dim in expr.ty.shape.values]
-
-
-def _size(dim: Any) -> int | None:
-    value = getattr(dim, "value", None)
-    return None if value is None else int(value)
+    return [static(dim) for dim in expr.ty.shape.values]
 
 
 # --- What holds for every operator ---------------------------------------------------------------
@@ -77,24 +52,13 @@ def _size(dim: Any) -> int | None:
 
 def known_tensors(call: Call) -> str | None:
     """Ranks, dtypes and shapes are known, and no tensor is empty."""
-    for name, ty in _named_tensors(call):
+    for name, ty in named_tensors(call):
         if not hasattr(ty.shape, "values"):
-            return f"{call.op.name}: the shape of {name} is unknown"
+            return f"the shape of {name} is unknown"
         if str(ty.dtype) not in ANY:
-            return f"{call.op.name}: {name} is {ty.dtype}; OpenVINO has {', '.join(sorted(ANY))}"
-        if any(_size(dim) == 0 for dim in ty.shape.values):
-            return f"{call.op.name}: {name} is empty"
-    return None
-
-
-def literal_tuples(call: Call) -> str | None:
-    """Tuples are written where they are used, so that their members are tensors of the region."""
-    from tvm import relax
-    from tvm.ir import TupleType
-
-    for i, argument in enumerate(call.args):
-        if isinstance(argument.ty, TupleType) and not isinstance(argument, relax.Tuple):
-            return f"{call.op.name}: operand {i} is a tuple computed elsewhere, such as a split's"
+            return f"{name} is {ty.dtype}; OpenVINO has {', '.join(sorted(ANY))}"
+        if any(static(dim) == 0 for dim in ty.shape.values):
+            return f"{name} is empty"
     return None
 
 
@@ -107,7 +71,7 @@ def constant_numbers(call: Call) -> str | None:
         members = argument.fields if isinstance(argument, relax.Tuple) else [argument]
         for member in members:
             if isinstance(member.ty, PrimType) and not hasattr(member, "value"):
-                return f"{call.op.name}: operand {i} is known only when the model runs"
+                return f"operand {i} is known only when the model runs"
     return None
 
 
@@ -119,7 +83,7 @@ def narrow_constants(call: Call) -> str | None:
     for i, argument in enumerate(call.args):
         data = array_of(argument) if str(getattr(argument.ty, "dtype", "")) == "int64" else None
         if data is not None and not fit_32_bits(data):
-            return f"{call.op.name}: operand {i} exceeds 32 bits, in which OpenVINO computes"
+            return f"operand {i} exceeds 32 bits, in which OpenVINO computes"
     return None
 
 
@@ -130,13 +94,11 @@ def dtypes(allowed: frozenset[str], why: str = "", *, operand: int | None = None
     """Every tensor that is read, or one operand, has one of the `allowed` dtypes."""
 
     def check(call: Call) -> str | None:
-        for i, argument in enumerate(call.args):
-            if operand is not None and i != operand:
-                continue
-            for member in _members(argument.ty):
-                if str(member.dtype) not in allowed:
-                    reason = why or f"taken are {', '.join(sorted(allowed))}"
-                    return f"{call.op.name}: operand {i} is {member.dtype}; {reason}"
+        for name, ty in named_tensors(call):
+            asked = name != "result" if operand is None else name == f"operand {operand}"
+            if asked and str(ty.dtype) not in allowed:
+                taken = why or f"taken are {', '.join(sorted(allowed))}"
+                return f"{name} is {ty.dtype}; {taken}"
         return None
 
     return check
@@ -144,9 +106,9 @@ def dtypes(allowed: frozenset[str], why: str = "", *, operand: int | None = None
 
 def same_dtype(call: Call) -> str | None:
     """OpenVINO does not promote: operands are all of one dtype, and so is the result."""
-    found = sorted({str(ty.dtype) for _, ty in _named_tensors(call)})
+    found = sorted({str(ty.dtype) for _, ty in named_tensors(call)})
     if len(found) > 1:
-        return f"{call.op.name}: computes {' and '.join(found)} together; OpenVINO takes one dtype"
+        return f"computes {' and '.join(found)} together; OpenVINO takes one dtype"
     return None
 
 
@@ -157,7 +119,7 @@ def plain_layouts(*attributes: str) -> Predicate:
         for attribute in attributes:
             layout = getattr(call.attrs, attribute)
             if not str(layout).isalpha() or len(set(layout.upper())) != len(layout):
-                return f"{call.op.name}: {attribute} {layout} splits an axis into chunks"
+                return f"{attribute} {layout} splits an axis into chunks"
         return None
 
     return check
@@ -168,7 +130,7 @@ def static_operand(number: int) -> Predicate:
 
     def check(call: Call) -> str | None:
         if None in dims(call.args[number]):
-            return f"{call.op.name}: the shape of operand {number} is symbolic"
+            return f"the shape of operand {number} is symbolic"
         return None
 
     return check
@@ -176,9 +138,9 @@ def static_operand(number: int) -> Predicate:
 
 def static_result(call: Call) -> str | None:
     """The shapes of the results are known when the region is compiled."""
-    if any(_size(dim) is None for ty in _members(call.ty) for dim in ty.shape.values):
-        return f"{call.op.name}: the shape of the result is symbolic"
-    return None
+    results = [ty for name, ty in named_tensors(call) if name == "result"]
+    symbolic = any(static(dim) is None for ty in results for dim in ty.shape.values)
+    return "the shape of the result is symbolic" if symbolic else None
 
 
 def trailing_axes(call: Call) -> str | None:
@@ -186,9 +148,7 @@ def trailing_axes(call: Call) -> str | None:
     rank = call.args[0].ty.ndim
     axes = sorted(int(axis) % rank for axis in call.attrs.axes)
     if axes != list(range(rank - len(axes), rank)):
-        return (
-            f"{call.op.name}: normalizes axes {axes} of {rank}; OpenVINO's form takes the last ones"
-        )
+        return f"normalizes axes {axes} of {rank}; OpenVINO's form takes the last ones"
     return None
 
 
@@ -196,6 +156,6 @@ def unless(holds: Callable[[Call], bool], why: str) -> Predicate:
     """Refuse what `holds` is true of, with a reason."""
 
     def check(call: Call) -> str | None:
-        return f"{call.op.name}: {why}" if holds(call) else None
+        return f"{why}" if holds(call) else None
 
     return check

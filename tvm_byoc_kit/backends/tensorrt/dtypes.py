@@ -113,7 +113,7 @@ def refused_dtype(call: Call) -> str | None:
         if name == "result" and dtypes.result is not None:
             allowed = dtypes.result
         if str(ty.dtype) not in allowed:
-            return f"{call.op.name}: {name} is {ty.dtype}; TensorRT has {', '.join(allowed)}"
+            return f"{name} is {ty.dtype}; TensorRT has {', '.join(allowed)}"
     return None
 
 
@@ -126,5 +126,5 @@ def mixed_dtypes(call: Call) -> str | None:
     if dtypes.result is None and not (dtypes.widens and result == "float32"):
         found |= {dtype for name, dtype in named if name == "result"}
     if len(found) > 1:
-        return f"{call.op.name}: {' and '.join(sorted(found))} together; TensorRT has one for all"
+        return f"{' and '.join(sorted(found))} together; TensorRT has one for all"
     return None

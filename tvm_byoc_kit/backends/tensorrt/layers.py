@@ -27,7 +27,7 @@ def _layouts(**expected: str) -> Predicate:
         for attribute, layout in expected.items():
             found = getattr(call.attrs, attribute)
             if found and sorted(found) != sorted(layout):
-                return f"{call.op.name}: {attribute} is {found}; TensorRT has the axes {layout}"
+                return f"{attribute} is {found}; TensorRT has the axes {layout}"
         return None
 
     return predicate
@@ -35,7 +35,7 @@ def _layouts(**expected: str) -> Predicate:
 
 def _channels_first(call: Call) -> str | None:
     if call.attrs.layout != "NCHW":
-        return f"{call.op.name}: layout is {call.attrs.layout}; TensorRT has NCHW"
+        return f"layout is {call.attrs.layout}; TensorRT has NCHW"
     return None
 
 
@@ -54,7 +54,7 @@ def _constant(position: int, what: str) -> Predicate:
         if isinstance(operand, GenericConst) or is_stored_weights(operand):
             return None
         return (
-            f"{call.op.name}: the {what} are computed or an input; TensorRT has constants. "
+            f"the {what} are computed or an input; TensorRT has constants. "
             "Bind the parameters (byoc.load_model does)"
         )
 
@@ -67,14 +67,14 @@ def _constant(position: int, what: str) -> Predicate:
 def _dynamic_channels(call: Call) -> str | None:
     channels = shape(call.args[0])[str(call.attrs.data_layout).index("C")]
     if static(channels) is None:
-        return f"{call.op.name}: there are {text([channels])} channels; TensorRT has a fixed number"
+        return f"there are {text([channels])} channels; TensorRT has a fixed number"
     return None
 
 
 def _dilated(call: Call) -> str | None:
     dilation = _ints(call.attrs.dilation)
     if any(step != 1 for step in dilation):
-        return f"{call.op.name}: dilation is {dilation}; TensorRT has 1"
+        return f"dilation is {dilation}; TensorRT has 1"
     return None
 
 
@@ -84,7 +84,7 @@ def _output_padding(call: Call) -> str | None:
     end = padding[len(padding) // 2 :]
     if any(more > most for more, most in zip(extra, end, strict=True)):
         return (
-            f"{call.op.name}: output_padding is {extra}, beyond the end padding {end}; "
+            f"output_padding is {extra}, beyond the end padding {end}; "
             "TensorRT takes it out of the end padding"
         )
     return None
@@ -97,7 +97,7 @@ def _wide_padding(call: Call) -> str | None:
     padding, window = _ints(call.attrs.padding), _ints(call.attrs.pool_size)
     if any(pad >= size for pad, size in zip(padding, window * 2, strict=True)):
         return (
-            f"{call.op.name}: padding is {padding}, the window {window}; "
+            f"padding is {padding}, the window {window}; "
             "TensorRT has padding smaller than the window"
         )
     return None
@@ -112,7 +112,7 @@ def _dynamic_ceil_mode(call: Call) -> str | None:
     window = _ints(attrs.pool_size)
     if any(pad + step > size for pad, step, size in zip(end, strides, window, strict=True)):
         return (
-            f"{call.op.name}: ceil_mode over {text(sizes)}, in steps of {strides} with end padding "
+            f"ceil_mode over {text(sizes)}, in steps of {strides} with end padding "
             f"{end}; TensorRT rounds otherwise, which takes fixed sizes to make up for, or a "
             "window as large as both"
         )
@@ -125,7 +125,7 @@ def _counts_padding_of_a_symbol(call: Call) -> str | None:
     counts = attrs.ceil_mode and attrs.count_include_pad and any(_ints(attrs.padding))
     if counts and any(static(size) is None for size in sizes):
         return (
-            f"{call.op.name}: ceil_mode with count_include_pad over {text(sizes)}; TensorRT counts "
+            f"ceil_mode with count_include_pad over {text(sizes)}; TensorRT counts "
             "the elements beyond the padding too, which takes fixed sizes to make up for"
         )
     return None
@@ -139,10 +139,7 @@ def _windows_of_a_symbol(call: Call) -> str | None:
         static(count) != 1 and static(size) is None and not equal(size, count)
         for size, count in zip(source, target, strict=True)
     ):
-        return (
-            f"{call.op.name}: {text(source)} to {text(target)}; TensorRT divides a fixed size into "
-            "windows"
-        )
+        return f"{text(source)} to {text(target)}; TensorRT divides a fixed size into windows"
     return None
 
 
@@ -152,7 +149,7 @@ def _windows_of_a_symbol(call: Call) -> str | None:
 def _no_axis(call: Call) -> str | None:
     axes = call.attrs.axis
     if (axes is not None and not len(axes)) or not shape(call.args[0]):
-        return f"{call.op.name}: over no axis; TensorRT has one or more"
+        return "over no axis; TensorRT has one or more"
     return None
 
 
@@ -160,7 +157,7 @@ def _axes_out_of_order(call: Call) -> str | None:
     rank = len(shape(call.args[0]))
     axes = [axis % rank for axis in _ints(call.attrs.axes)]
     if axes != sorted(axes):
-        return f"{call.op.name}: over the axes {axes}; TensorRT has them in order"
+        return f"over the axes {axes}; TensorRT has them in order"
     return None
 
 
@@ -168,20 +165,20 @@ def _without_scale_or_center(call: Call) -> str | None:
     """TVM's own kernels apply both whatever these attributes say."""
     for attribute in ("scale", "center"):
         if not getattr(call.attrs, attribute):
-            return f"{call.op.name}: {attribute} is False; TensorRT has both scale and bias"
+            return f"{attribute} is False; TensorRT has both scale and bias"
     return None
 
 
 def _training(call: Call) -> str | None:
     if call.attrs.training:
-        return f"{call.op.name}: in training mode; TensorRT has the moving statistics"
+        return "in training mode; TensorRT has the moving statistics"
     return None
 
 
 def _groups_of_a_symbol(call: Call) -> str | None:
     channels = shape(call.args[0])[int(call.attrs.channel_axis)]
     if static(channels) is None:
-        return f"{call.op.name}: there are {text([channels])} channels; TensorRT has a fixed number"
+        return f"there are {text([channels])} channels; TensorRT has a fixed number"
     return None
 
 
@@ -190,10 +187,7 @@ def _groups_of_a_symbol(call: Call) -> str | None:
 
 def _windowed_attention(call: Call) -> str | None:
     if call.attrs.window_size is not None:
-        return (
-            f"{call.op.name}: window_size is {call.attrs.window_size}; expected none, or the mask "
-            "as a bias"
-        )
+        return f"window_size is {call.attrs.window_size}; expected none, or the mask as a bias"
     return None
 
 
@@ -205,10 +199,10 @@ def _causal_attention(call: Call) -> str | None:
     queries, keys = (static(shape(arg)[1]) for arg in call.args[:2])
     if queries is None or keys is None:
         lengths = text([shape(arg)[1] for arg in call.args[:2]])
-        return f"{call.op.name}: causal_mask is {mask} over {lengths}; expected fixed lengths"
+        return f"causal_mask is {mask} over {lengths}; expected fixed lengths"
     if mask == "BottomRight" and queries > keys:
         return (
-            f"{call.op.name}: causal_mask is {mask}, where {queries} queries see {keys} keys; "
+            f"causal_mask is {mask}, where {queries} queries see {keys} keys; "
             "expected as many or more"
         )
     return None
@@ -217,7 +211,7 @@ def _causal_attention(call: Call) -> str | None:
 def _scale_of_a_symbol(call: Call) -> str | None:
     features = shape(call.args[0])[3]
     if call.attrs.scale is None and static(features) is None:
-        return f"{call.op.name}: a scale for {text([features])} features; expected a fixed number"
+        return f"a scale for {text([features])} features; expected a fixed number"
     return None
 
 
@@ -242,7 +236,7 @@ def _resize_mode(call: Call) -> str | None:
     for attribute, allowed in choices.items():
         found = getattr(call.attrs, attribute)
         if found not in allowed:
-            return f"{call.op.name}: {attribute} is {found}; TensorRT has {', '.join(allowed)}"
+            return f"{attribute} is {found}; TensorRT has {', '.join(allowed)}"
     return None
 
 
@@ -250,9 +244,9 @@ def _resize_size(call: Call) -> str | None:
     from tvm import relax
 
     if not isinstance(call.args[1], relax.ShapeExpr):
-        return f"{call.op.name}: the size is computed; expected fixed numbers"
+        return "the size is computed; expected fixed numbers"
     if any(static(size) is None for size in shape(call)[2:]):
-        return f"{call.op.name}: to {text(shape(call)[2:])}; expected a fixed size"
+        return f"to {text(shape(call)[2:])}; expected a fixed size"
     return None
 
 
@@ -261,11 +255,11 @@ def _resize_size(call: Call) -> str | None:
 
 def _clip_bounds(call: Call) -> str | None:
     if any(not hasattr(bound, "value") for bound in call.args[1:]):
-        return f"{call.op.name}: a bound is computed; TensorRT has fixed numbers"
+        return "a bound is computed; TensorRT has fixed numbers"
     values = [float(bound.value) for bound in call.args[1:]]
     dtype = str(call.args[0].ty.dtype)
     if dtype.startswith("int") and not all(value.is_integer() for value in values):
-        return f"{call.op.name}: {dtype} between {values[0]} and {values[1]}; expected whole bounds"
+        return f"{dtype} between {values[0]} and {values[1]}; expected whole bounds"
     return None
 
 

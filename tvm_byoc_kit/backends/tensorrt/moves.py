@@ -27,7 +27,7 @@ def _new_dimensions(call: Call) -> str | None:
     ]
     if len(new) > 1:
         return (
-            f"{call.op.name}: {text(source)} to {text(target)}; "
+            f"{text(source)} to {text(target)}; "
             "TensorRT finds one dimension that the operand has not"
         )
     return None
@@ -39,7 +39,7 @@ def _new_dimensions(call: Call) -> str | None:
 def _split(call: Call) -> str | None:
     axis, sizes = int(call.attrs.axis), shape(call.args[0])
     if static(sizes[axis]) is None:
-        return f"{call.op.name}: axis {axis} of {text(sizes)}; TensorRT slices a fixed size"
+        return f"axis {axis} of {text(sizes)}; TensorRT slices a fixed size"
     return None
 
 
@@ -47,7 +47,7 @@ def _computed_bounds(call: Call) -> str | None:
     """The tuples are fixed ones; what is in them may yet be a variable."""
     for name, arg in zip(("axes", "begin", "end", "strides"), call.args[1:], strict=False):
         if any(static(bound) is None for bound in arg.fields):
-            return f"{call.op.name}: {name} is computed; TensorRT has fixed numbers"
+            return f"{name} is computed; TensorRT has fixed numbers"
     return None
 
 
@@ -65,7 +65,7 @@ def _sliced_symbol(call: Call) -> str | None:
     for axis, begin, end, stride in _slices(call):
         if static(sizes[axis]) is not None:
             continue
-        where = f"{call.op.name}: axis {axis} of {text(sizes)}"
+        where = f"axis {axis} of {text(sizes)}"
         if stride < 0:
             return f"{where} backwards; expected a fixed size"
         if call.attrs.assume_inbound:
@@ -83,7 +83,7 @@ def _sliced_beyond(call: Call) -> str | None:
         count = None if size is None else len(range(*slice(*bounds).indices(size)))
         if count is not None and count != static(result[axis]):
             return (
-                f"{call.op.name}: {text([result[axis]])} elements of axis {axis} of {text(sizes)}; "
+                f"{text([result[axis]])} elements of axis {axis} of {text(sizes)}; "
                 f"TensorRT has {count} there"
             )
     return None
@@ -93,7 +93,7 @@ def _repeated_symbol(call: Call) -> str | None:
     sizes = shape(call.args[0])
     axis = call.attrs.axis
     if any(static(size) is None for size in (sizes if axis is None else [sizes[int(axis)]])):
-        return f"{call.op.name}: along {text(sizes)}; TensorRT repeats a fixed size"
+        return f"along {text(sizes)}; TensorRT repeats a fixed size"
     return None
 
 
@@ -102,7 +102,7 @@ def _squeezed_symbol(call: Call) -> str | None:
     sizes = shape(call.args[0])
     named = [sizes[int(axis)] for axis in call.attrs.axis or ()]
     if any(static(size) is None for size in named):
-        return f"{call.op.name}: {text(named)} of {text(sizes)}; TensorRT takes out ones"
+        return f"{text(named)} of {text(sizes)}; TensorRT takes out ones"
     return None
 
 
@@ -113,10 +113,7 @@ def _broadcast_to_symbol(call: Call) -> str | None:
     for old, new in zip(raised, target, strict=True):
         strange = static(new) is None and not any(equal(new, size) for size in source)
         if strange or (static(old) is None and not equal(old, new)):
-            return (
-                f"{call.op.name}: {text(source)} to {text(target)}; "
-                "expected fixed sizes, or the operand's own"
-            )
+            return f"{text(source)} to {text(target)}; expected fixed sizes, or the operand's own"
     return None
 
 
@@ -126,7 +123,7 @@ _PAD_MODES = ("constant", "reflect", "replicate", "circular")
 def _pad_mode(call: Call) -> str | None:
     mode = call.attrs.pad_mode
     if mode not in _PAD_MODES:
-        return f"{call.op.name}: pad_mode is {mode}; TensorRT has {', '.join(_PAD_MODES)}"
+        return f"pad_mode is {mode}; TensorRT has {', '.join(_PAD_MODES)}"
     return None
 
 
@@ -139,7 +136,7 @@ def _wide_pad(call: Call) -> str | None:
         wide = max(widths[2 * axis : 2 * axis + 2])
         if most is not None and wide and (length is None or wide > length + most):
             return (
-                f"{call.op.name}: {wide} elements of {call.attrs.pad_mode} padding at an axis of "
+                f"{wide} elements of {call.attrs.pad_mode} padding at an axis of "
                 f"{text([size])}; expected at most its own"
             )
     return None
@@ -155,7 +152,7 @@ def _index_bounds(call: Call) -> str | None:
     """Beyond the tensor TensorRT gives 0: what Relax clips or wraps is calculated before."""
     mode = getattr(call.attrs, "mode", "fast")
     if mode not in _INDEX_MODES:
-        return f"{call.op.name}: mode is {mode}; expected {', '.join(_INDEX_MODES)}"
+        return f"mode is {mode}; expected {', '.join(_INDEX_MODES)}"
     sizes = shape(call.args[0])
     at = int(call.attrs.axis or 0) % len(sizes)
     size = static(sizes[at])
@@ -164,7 +161,7 @@ def _index_bounds(call: Call) -> str | None:
         return None
     if indices.min() < 0 or (size is not None and indices.max() >= size):
         return (
-            f"{call.op.name}: indices from {indices.min()} to {indices.max()} at an axis of "
+            f"indices from {indices.min()} to {indices.max()} at an axis of "
             f"{text(sizes[at : at + 1])}; TensorRT has 0 to size - 1"
         )
     return None
@@ -176,7 +173,7 @@ def _other_sizes(call: Call) -> str | None:
     for i, (one, other) in enumerate(zip(data, indices, strict=True)):
         if i != axis and not equal(one, other):
             return (
-                f"{call.op.name}: {text(indices)} indices for {text(data)} along axis {axis}; "
+                f"{text(indices)} indices for {text(data)} along axis {axis}; "
                 "TensorRT has the same sizes at the other axes"
             )
     return None
@@ -185,9 +182,9 @@ def _other_sizes(call: Call) -> str | None:
 def _batched_positions(call: Call) -> str | None:
     batch = int(call.attrs.batch_dims)
     if batch > 1:
-        return f"{call.op.name}: batch_dims is {batch}; TensorRT has 0 and 1"
+        return f"batch_dims is {batch}; TensorRT has 0 and 1"
     if static(shape(call.args[1])[-1]) is None:
-        return f"{call.op.name}: positions of unknown length; TensorRT has a fixed one"
+        return "positions of unknown length; TensorRT has a fixed one"
     return None
 
 
@@ -199,7 +196,7 @@ def _position_bounds(call: Call) -> str | None:
         found, size = positions[..., axis], static(sizes[axis])
         if found.min() < 0 or (size is not None and found.max() >= size):
             return (
-                f"{call.op.name}: positions from {found.min()} to {found.max()} at an axis of "
+                f"positions from {found.min()} to {found.max()} at an axis of "
                 f"{text(sizes[axis : axis + 1])}; TensorRT has 0 to size - 1"
             )
     return None
@@ -214,7 +211,7 @@ def _no_permutation(call: Call) -> str | None:
     if len(final) != len(initial) or not all(
         sum(index.same_as(axis) for index in final) == 1 for axis in initial
     ):
-        return f"{call.op.name}: to {[str(i) for i in final]}; TensorRT has permutations of axes"
+        return f"to {[str(i) for i in final]}; TensorRT has permutations of axes"
     return None
 
 
@@ -225,7 +222,7 @@ def _many_pixels(call: Call) -> str | None:
     rank = len(shape(call.args[0]))
     if rank > _MOST_SPLIT:
         return (
-            f"{call.op.name}: operand 0 has {rank} dimensions; TensorRT has up to {_MOST_SPLIT}, "
+            f"operand 0 has {rank} dimensions; TensorRT has up to {_MOST_SPLIT}, "
             "two of which it splits"
         )
     return None

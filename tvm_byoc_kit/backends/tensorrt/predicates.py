@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tvm_byoc_kit.backends.operands import named_tensors, static
+from tvm_byoc_kit.backends.operands import computed_tuple, named_tensors, static
 from tvm_byoc_kit.backends.tensorrt import layers, moves, quantization
 from tvm_byoc_kit.backends.tensorrt.dtypes import mixed_dtypes, refused_dtype
 from tvm_byoc_kit.predicates import first_reason
@@ -28,22 +28,9 @@ _SCALAR_OPERANDS = frozenset({"relax.clip"})
 def _unknown(call: Call) -> str | None:
     for name, ty in named_tensors(call):
         if ty.ndim < 0 or not hasattr(ty.shape, "values"):
-            return f"{call.op.name}: the shape of {name} is unknown; TensorRT needs its rank"
+            return f"the shape of {name} is unknown; TensorRT needs its rank"
         if ty.dtype is None:
-            return f"{call.op.name}: the dtype of {name} is unknown"
-    return None
-
-
-def _computed_tuple(call: Call) -> str | None:
-    from tvm import relax
-    from tvm.ir import TupleType
-
-    for i, arg in enumerate(call.args):
-        if isinstance(arg.ty, TupleType) and not isinstance(arg, relax.Tuple):
-            return (
-                f"{call.op.name}: operand {i} is a tuple computed elsewhere, such as a split's; "
-                "TensorRT has tensors and fixed numbers"
-            )
+            return f"the dtype of {name} is unknown"
     return None
 
 
@@ -52,24 +39,21 @@ def _number(call: Call) -> str | None:
 
     for i, arg in enumerate(call.args):
         if isinstance(arg.ty, PrimType) and call.op.name not in _SCALAR_OPERANDS:
-            return f"{call.op.name}: operand {i} is a number; TensorRT has tensors"
+            return f"operand {i} is a number; TensorRT has tensors"
     return None
 
 
 def _rank(call: Call) -> str | None:
     for name, ty in named_tensors(call):
         if ty.ndim > _MOST_DIMENSIONS:
-            return (
-                f"{call.op.name}: {name} has {ty.ndim} dimensions; "
-                f"TensorRT has up to {_MOST_DIMENSIONS}"
-            )
+            return f"{name} has {ty.ndim} dimensions; TensorRT has up to {_MOST_DIMENSIONS}"
     return None
 
 
 def _empty(call: Call) -> str | None:
     for name, ty in named_tensors(call):
         if any(static(dim) == 0 for dim in ty.shape.values):
-            return f"{call.op.name}: {name} has no elements; TensorRT has one or more"
+            return f"{name} has no elements; TensorRT has one or more"
     return None
 
 
@@ -86,13 +70,13 @@ def _constants_only(call: Call) -> str | None:
     ]
     tensors = [part for part in parts if isinstance(part.ty, relax.TensorType)]
     if tensors and all(isinstance(part, GenericConst) for part in tensors):
-        return f"{call.op.name}: every operand is a constant; byoc.prepare computes such calls"
+        return "every operand is a constant; byoc.prepare computes such calls"
     return None
 
 
 #: Asked of every call, in this order: the later ones read shapes and dtypes.
 _ALWAYS: tuple[Predicate, ...] = (
-    _computed_tuple,
+    computed_tuple,
     _number,
     _unknown,
     _rank,

@@ -63,7 +63,7 @@ def _computed_parameters(call: Call) -> str | None:
 
     for position, what in ((1, "scale"), (2, "zero point")):
         if array_of(call.args[position]) is None:
-            return f"{call.op.name}: the {what} is computed or an input; TensorRT has constants"
+            return f"the {what} is computed or an input; TensorRT has constants"
     return None
 
 
@@ -74,7 +74,7 @@ def _zero_point(call: Call) -> str | None:
     if zero_point is not None and zero_point.any():
         found = zero_point.reshape(-1)[0] if zero_point.size == 1 else "one for each channel"
         return (
-            f"{call.op.name}: the zero point is {found}; TensorRT has 0. byoc.prepare writes pairs "
+            f"the zero point is {found}; TensorRT has 0. byoc.prepare writes pairs "
             "of quantize and dequantize otherwise"
         )
     return None
@@ -90,10 +90,10 @@ def _scales(call: Call) -> str | None:
     if scale is None:
         return None
     if not (scale > 0).all():
-        return f"{call.op.name}: a scale is {scale.min()}; TensorRT has those above 0"
+        return f"a scale is {scale.min()}; TensorRT has those above 0"
     if scale.size > 1 and not isinstance(call.args[0], GenericConst):
         return (
-            f"{call.op.name}: {scale.size} scales for {text(shape(call.args[0]))}; TensorRT has "
+            f"{scale.size} scales for {text(shape(call.args[0]))}; TensorRT has "
             "one, and one for each channel of constant weights"
         )
     return None
