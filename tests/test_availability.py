@@ -41,7 +41,6 @@ def fresh(code: str, *arguments: str, **environment: str) -> str:
         cwd="/",  # not the checkout, which would hide the installed package
         capture_output=True,
         text=True,
-        timeout=120,
         check=False,
         env={**os.environ, **environment},
     )

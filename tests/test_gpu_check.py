@@ -33,7 +33,6 @@ def gpu_check(*arguments: object) -> subprocess.CompletedProcess[str]:
         [sys.executable, SCRIPT, *map(str, arguments)],
         capture_output=True,
         text=True,
-        timeout=240,
         check=False,
         cwd="/",  # not the checkout, which would hide the installed package
         env={**os.environ, "COLUMNS": "200"},
@@ -193,6 +192,6 @@ def test_the_tests_are_counted_by_outcome(tmp_path: Path, monkeypatch: pytest.Mo
     tests.mkdir(parents=True)
     (tests / "test_some.py").write_text(TESTS, encoding="utf-8")
     (tests / "test_others.py").write_text("import no_such_module", encoding="utf-8")
-    result = runner._run_tests(tmp_path, runner.Clock(60.0, time.time()))
+    result = runner._run_tests(tmp_path, runner.Clock(3600.0, time.time()))
     assert result.state == "failed"
     assert result.detail.startswith("2 error, 1 failed, 1 passed, 1 skipped; ")

@@ -82,7 +82,6 @@ def run(
         cwd="/",  # not the checkout, which would hide the installed package
         capture_output=True,
         text=True,
-        timeout=120,
         check=False,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), **environment},
     )

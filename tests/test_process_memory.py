@@ -34,7 +34,6 @@ def test_memory_that_is_kept_and_memory_that_is_given_back_are_told_apart() -> N
         [sys.executable, "-c", PROGRAM.format(size=SIZE)],
         capture_output=True,
         text=True,
-        timeout=120,
         check=True,
     )
     (peak, given_back), (_, kept) = json.loads(run.stdout)

@@ -43,10 +43,9 @@ REPAIRED = {
 
 def run(*arguments: str) -> dict[str, dict[str, Any]]:
     process = subprocess.run(
-        [sys.executable, str(SCRIPT), "--json", "--jobs", "1", *arguments],
+        [sys.executable, str(SCRIPT), "--json", "--jobs", "1", "--timeout", "600", *arguments],
         capture_output=True,
         text=True,
-        timeout=1500,
         check=False,
     )
     assert process.returncode in (0, 1), process.stderr

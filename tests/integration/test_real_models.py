@@ -42,7 +42,7 @@ def downloaded(script: Any, model: Any) -> Path:
 @pytest.mark.parametrize("name", QUICK)
 def test_models_of_wheels_agree_with_onnxruntime(script: Any, model: Any, name: str) -> None:
     path = downloaded(script, model(name))
-    result = script.run_child(model(name), path, seed=0, timeout=120, memory=MEMORY)
+    result = script.run_child(model(name), path, seed=0, timeout=900, memory=MEMORY)
     assert result.outcome == "ok", result.reason
     assert result.offloaded / result.ops >= QUICK[name]
 
@@ -52,13 +52,13 @@ def test_a_child_that_hangs_or_dies_is_a_result(script: Any, model: Any, tmp_pat
     missing = tmp_path / "missing.onnx"
     hung = script.run_child(model("magika"), missing, seed=0, timeout=0.01, memory=MEMORY)
     assert (hung.outcome, hung.reason) == ("hung", "no answer in 0.01 s")
-    died = script.run_child(model("magika"), missing, seed=0, timeout=120, memory=2**27)
+    died = script.run_child(model("magika"), missing, seed=0, timeout=900, memory=2**27)
     assert died.outcome == "crashed"
     # Where memory runs out first decides which of Python's errors it is.
     assert re.fullmatch(
         r"exit status 1: (MemoryError|OSError: .*Cannot allocate memory.*)", died.reason
     )
-    raised = script.run_child(model("magika"), missing, seed=0, timeout=120, memory=MEMORY)
+    raised = script.run_child(model("magika"), missing, seed=0, timeout=900, memory=MEMORY)
     assert raised.outcome == "error"
     assert raised.reason.startswith("load_model: FileNotFoundError: ")
 
