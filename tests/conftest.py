@@ -25,6 +25,14 @@ RunPython = Callable[..., subprocess.CompletedProcess[str]]
 LinesRun = Callable[[Callable[[], object]], int]
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """PyTorch's weights and inputs are the same in every run, whatever ran before."""
+    torch = sys.modules.get("torch")  # `tvm` imports it where it is installed
+    if torch is not None:
+        torch.manual_seed(0)
+
+
 def _shape(dims: Sequence[int | str], symbols: dict[str, Any]) -> list[Any]:
     return [
         symbols.setdefault(dim, tvm.tirx.Var(dim, "int64")) if isinstance(dim, str) else dim
