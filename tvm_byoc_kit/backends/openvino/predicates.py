@@ -25,6 +25,7 @@ __all__ = [
     "constant_numbers",
     "dims",
     "dtypes",
+    "has_symbolic_axis",
     "known_tensors",
     "narrow_constants",
     "plain_layouts",
@@ -45,6 +46,11 @@ ANY = FLOAT | INT | BYTE | BOOL
 def dims(expr: Any) -> list[int | None]:
     """The sizes of a tensor of known rank; None for one that is symbolic."""
     return [static(dim) for dim in expr.ty.shape.values]
+
+
+def has_symbolic_axis(call: Call) -> bool:
+    """Whether the size of the attribute ``axis`` of the first operand is symbolic."""
+    return dims(call.args[0])[int(call.attrs.axis)] is None
 
 
 # --- What holds for every operator ---------------------------------------------------------------

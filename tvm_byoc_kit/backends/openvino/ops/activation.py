@@ -19,18 +19,6 @@ __all__ = ["TABLE"]
 _SOFTPLUS_IS_LINEAR = 20.0
 
 
-def _silu(op: Op, x: Node) -> Node:
-    return opset.swish(x, scalar(1, op.results[0].dtype))
-
-
-def _gelu(_op: Op, x: Node) -> Node:
-    return opset.gelu(x, "erf")
-
-
-def _gelu_tanh(_op: Op, x: Node) -> Node:
-    return opset.gelu(x, "tanh")
-
-
 def _leaky_relu(op: Op, x: Node) -> Node:
     return opset.prelu(
         x, opset.unsqueeze(scalar(op.attrs["alpha"], op.results[0].dtype), integers(0))
@@ -72,9 +60,9 @@ _FLOATS = (dtypes(FLOAT), same_dtype)
 
 TABLE: Table = {
     "relax.nn.relu": Entry(same("relu"), (dtypes(FLOAT | INT | BYTE), same_dtype)),
-    "relax.nn.silu": Entry(_silu, _FLOATS),
-    "relax.nn.gelu": Entry(_gelu, _FLOATS),
-    "relax.nn.gelu_tanh": Entry(_gelu_tanh, _FLOATS),
+    "relax.nn.silu": Entry(lambda op, x: opset.swish(x, scalar(1, op.results[0].dtype)), _FLOATS),
+    "relax.nn.gelu": Entry(lambda _op, x: opset.gelu(x, "erf"), _FLOATS),
+    "relax.nn.gelu_tanh": Entry(lambda _op, x: opset.gelu(x, "tanh"), _FLOATS),
     "relax.nn.leakyrelu": Entry(_leaky_relu, _FLOATS),
     "relax.nn.prelu": Entry(_prelu, _FLOATS, (2,)),
     "relax.nn.selu": Entry(_selu, _FLOATS),

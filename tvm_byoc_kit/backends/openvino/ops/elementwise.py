@@ -35,10 +35,6 @@ def _reciprocal_root(op: Op, x: Node) -> Node:
     return opset.divide(scalar(1, _dtype(op)), opset.sqrt(x))
 
 
-def _square(_op: Op, x: Node) -> Node:
-    return opset.multiply(x, x)
-
-
 def _truncate(op: Op, x: Node) -> Node:
     return opset.select(opset.less(x, scalar(0, _dtype(op))), opset.ceiling(x), opset.floor(x))
 
@@ -92,19 +88,15 @@ _FUNCTIONS = {
 }  # fmt: skip
 
 
-def _round(_op: Op, x: Node) -> Node:
-    return opset.round(x, "half_to_even")
-
-
 TABLE: Table = {
     **{f"relax.{name}": Entry(same(node), _FLOATS) for name, node in _FUNCTIONS.items()},
     "relax.rsqrt": Entry(_reciprocal_root, _FLOATS),
-    "relax.round": Entry(_round, _FLOATS),
+    "relax.round": Entry(lambda _op, x: opset.round(x, "half_to_even"), _FLOATS),
     "relax.trunc": Entry(_truncate, _FLOATS),
     "relax.abs": Entry(same("abs"), _NUMBERS),
     "relax.negative": Entry(same("negative"), _NUMBERS),
     "relax.sign": Entry(same("sign"), _ORDERED),
-    "relax.square": Entry(_square, _NUMBERS),
+    "relax.square": Entry(lambda _op, x: opset.multiply(x, x), _NUMBERS),
     "relax.add": Entry(same("add"), _NUMBERS, (2,)),
     "relax.subtract": Entry(same("subtract"), _NUMBERS, (2,)),
     "relax.multiply": Entry(same("multiply"), _NUMBERS, (2,)),

@@ -24,12 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["TABLE"]
 
 _METHODS = {"nearest_neighbor": "nearest", "linear": "linear_onnx", "cubic": "cubic"}
-_COORDINATES = {
-    "half_pixel": "half_pixel",
-    "asymmetric": "asymmetric",
-    "align_corners": "align_corners",
-    "pytorch_half_pixel": "pytorch_half_pixel",
-}
+_COORDINATES = ("half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel")
 _ROUNDING = {
     "round": "round_prefer_ceil",
     "round_prefer_floor": "round_prefer_floor",
@@ -52,7 +47,7 @@ def _resize(op: Op, x: Node, size: Node) -> Node:
         size,
         _METHODS[attrs["method"]],
         "sizes",
-        coordinate_transformation_mode=_COORDINATES[coordinates],
+        coordinate_transformation_mode=coordinates,
         nearest_mode=_ROUNDING[_rounding(attrs["rounding_method"], coordinates)],
         cube_coeff=attrs["cubic_alpha"],
         axes=integers(layout.index(axis) for axis in "HW"),
@@ -72,10 +67,6 @@ def _is_other(call: Call) -> bool:
     )
 
 
-def _channels_are_last(call: Call) -> bool:
-    return str(call.attrs.layout) != "NCHW"
-
-
 TABLE: Table = {
     "relax.image.resize2d": Entry(
         _resize,
@@ -83,7 +74,10 @@ TABLE: Table = {
             dtypes(FLOAT, operand=0),
             same_dtype,
             plain_layouts("layout"),
-            unless(_channels_are_last, "OpenVINO resizes images with channels first"),
+            unless(
+                lambda call: str(call.attrs.layout) != "NCHW",
+                "OpenVINO resizes images with channels first",
+            ),
             unless(_is_other, "a method, transformation or region that OpenVINO does not have"),
         ),
         (2,),

@@ -59,10 +59,6 @@ def _attention(op: Op, q: Node, k: Node, v: Node, bias: Node | None = None) -> N
     return opset.transpose(attended, integers(_HEADS_FIRST))
 
 
-def _has_window(call: Call) -> bool:
-    return call.attrs.window_size is not None
-
-
 def _mask_is_at_the_end(call: Call) -> bool:
     lengths = dims(call.args[0])[1], dims(call.args[1])[1]
     return call.attrs.causal_mask == "BottomRight" and (None in lengths or lengths[0] != lengths[1])
@@ -72,16 +68,12 @@ def _has_mask_and_bias(call: Call) -> bool:
     return call.attrs.causal_mask is not None
 
 
-def _head_size_is_symbolic(call: Call) -> bool:
-    return dims(call.args[0])[-1] is None
-
-
 _PRODUCT = (dtypes(FLOAT, "OpenVINO multiplies matrices of integers as float32"), same_dtype)
 _ATTENTION = (
     *_PRODUCT,
-    unless(_has_window, "has a sliding window"),
+    unless(lambda call: call.attrs.window_size is not None, "has a sliding window"),
     unless(_mask_is_at_the_end, "is masked from the bottom right"),
-    unless(_head_size_is_symbolic, "the size of the heads is symbolic"),
+    unless(lambda call: dims(call.args[0])[-1] is None, "the size of the heads is symbolic"),
 )
 
 TABLE: Table = {

@@ -48,10 +48,6 @@ def _less(op: Op, x: Node, y: Node) -> Node:
     return opset.logical_or(opset.less(x, y), near)
 
 
-def _greater(op: Op, x: Node, y: Node) -> Node:
-    return _less(op, y, x)
-
-
 def _less_equal(op: Op, x: Node, y: Node) -> Node:
     return opset.logical_not(_less(op, y, x)) if _is_integer(op) else opset.less_equal(x, y)
 
@@ -76,16 +72,12 @@ _32_BITS = (dtypes(frozenset({"int32"}), "OpenVINO shifts within 32 bits"),)
 _FLOATS = (dtypes(FLOAT),)
 
 
-def _where(_op: Op, condition: Node, x: Node, y: Node) -> Node:
-    return opset.select(condition, x, y)
-
-
 TABLE: Table = {
     "relax.equal": Entry(_equal, _ANY, (2,)),
     "relax.not_equal": Entry(_not_equal, _ANY, (2,)),
     "relax.less": Entry(_less, _ANY, (2,)),
     "relax.less_equal": Entry(_less_equal, _ANY, (2,)),
-    "relax.greater": Entry(_greater, _ANY, (2,)),
+    "relax.greater": Entry(lambda op, x, y: _less(op, y, x), _ANY, (2,)),
     "relax.greater_equal": Entry(_greater_equal, _ANY, (2,)),
     "relax.logical_and": Entry(same("logical_and"), _LOGIC, (2,)),
     "relax.logical_or": Entry(same("logical_or"), _LOGIC, (2,)),
@@ -100,5 +92,5 @@ TABLE: Table = {
     "relax.isnan": Entry(same("is_nan"), _FLOATS),
     "relax.isinf": Entry(same("is_inf"), _FLOATS),
     "relax.isfinite": Entry(same("is_finite"), _FLOATS),
-    "relax.where": Entry(_where, _ANY, (3,)),
+    "relax.where": Entry(same("select"), _ANY, (3,)),
 }

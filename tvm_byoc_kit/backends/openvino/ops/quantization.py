@@ -46,14 +46,6 @@ def _dequantize(op: Op, x: Node, scale: Node, zero: Node) -> Node:
     return opset.multiply(opset.convert(steps, element_type("float32")), _along_axis(op, 1, scale))
 
 
-def _result_is_not_bytes(call: Call) -> bool:
-    return str(call.ty.dtype) not in BYTE
-
-
-def _result_is_not_float32(call: Call) -> bool:
-    return str(call.ty.dtype) != "float32"
-
-
 def _is_spread(call: Call) -> bool:
     """Scale and zero point have one axis, or one element."""
     return any(len(sizes) > 1 and set(sizes) != {1} for sizes in map(dims, call.args[1:]))
@@ -73,7 +65,7 @@ TABLE: Table = {
         (
             dtypes(_FLOAT32, operand=0),
             *_COMMON,
-            unless(_result_is_not_bytes, "the result is not of 8 bits"),
+            unless(lambda call: str(call.ty.dtype) not in BYTE, "the result is not of 8 bits"),
         ),
         (3,),
     ),
@@ -82,7 +74,7 @@ TABLE: Table = {
         (
             dtypes(_WIDE, operand=0),
             *_COMMON,
-            unless(_result_is_not_float32, "the result is not float32"),
+            unless(lambda call: str(call.ty.dtype) != "float32", "the result is not float32"),
         ),
         (3,),
     ),

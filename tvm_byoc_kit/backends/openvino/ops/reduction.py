@@ -6,7 +6,15 @@ from typing import TYPE_CHECKING
 
 from tvm_byoc_kit.backends.openvino.ops.table import Entry, tensor
 from tvm_byoc_kit.backends.openvino.opset import element_type, integers, opset, scalar
-from tvm_byoc_kit.backends.openvino.predicates import ANY, BYTE, FLOAT, INT, dims, dtypes, unless
+from tvm_byoc_kit.backends.openvino.predicates import (
+    ANY,
+    BYTE,
+    FLOAT,
+    INT,
+    dtypes,
+    has_symbolic_axis,
+    unless,
+)
 
 if TYPE_CHECKING:
     from tvm.relax import Call
@@ -82,10 +90,6 @@ def _variance(op: Op, x: Node) -> Node:
     return opset.reduce_mean(opset.multiply(deviation, deviation), axes, op.attrs["keepdims"])
 
 
-def _deviation(op: Op, x: Node) -> Node:
-    return opset.sqrt(_variance(op, x))
-
-
 def _flat(x: Node) -> Node:
     return opset.reshape(x, integers([-1]), special_zero=False)
 
@@ -136,10 +140,6 @@ def _sorted(op: Op, x: Node) -> tuple[Node, Node]:
     return _top(x, _size(op, axis), axis, "max" if op.attrs["descending"] else "min")
 
 
-def _sort(op: Op, x: Node) -> Node:
-    return _sorted(op, x)[0]
-
-
 def _argsort(op: Op, x: Node) -> Node:
     return opset.convert(_sorted(op, x)[1], element_type(op.results[0].dtype))
 
@@ -148,19 +148,15 @@ def _reduces_nothing(call: Call) -> bool:
     return call.attrs.axis is not None and len(call.attrs.axis) == 0
 
 
-def _has_symbolic_axis(call: Call) -> bool:
-    return dims(call.args[0])[int(call.attrs.axis)] is None
-
-
 def _takes_all_of_symbolic_axis(call: Call) -> bool:
-    return int(call.attrs.k) < 1 and _has_symbolic_axis(call)
+    return int(call.attrs.k) < 1 and has_symbolic_axis(call)
 
 
 _SOME_AXIS = unless(_reduces_nothing, "reduces no axis")
 _REDUCED = (dtypes(FLOAT, "OpenVINO reduces integers as float32"), _SOME_AXIS)
 _SUMMED = (dtypes(FLOAT | INT, "OpenVINO saturates integers of 8 bits"), _SOME_AXIS)
 _ORDERED = dtypes(FLOAT | INT | BYTE)
-_SORTED = (_ORDERED, unless(_has_symbolic_axis, "the size of the sorted axis is symbolic"))
+_SORTED = (_ORDERED, unless(has_symbolic_axis, "the size of the sorted axis is symbolic"))
 
 TABLE: Table = {
     "relax.sum": Entry(_sum, _SUMMED),
@@ -169,7 +165,7 @@ TABLE: Table = {
     "relax.max": Entry(_extreme("reduce_max"), (_ORDERED, _SOME_AXIS)),
     "relax.min": Entry(_extreme("reduce_min"), (_ORDERED, _SOME_AXIS)),
     "relax.variance": Entry(_variance, _REDUCED),
-    "relax.std": Entry(_deviation, _REDUCED),
+    "relax.std": Entry(lambda op, x: opset.sqrt(_variance(op, x)), _REDUCED),
     "relax.cumsum": Entry(_cumulative_sum, (dtypes(ANY - BYTE),)),
     "relax.argmax": Entry(_extreme_place("max"), (_ORDERED,)),
     "relax.argmin": Entry(_extreme_place("min"), (_ORDERED,)),
@@ -177,6 +173,6 @@ TABLE: Table = {
         _top_k,
         (_ORDERED, unless(_takes_all_of_symbolic_axis, "takes all of an axis of symbolic size")),
     ),
-    "relax.sort": Entry(_sort, _SORTED),
+    "relax.sort": Entry(lambda op, x: _sorted(op, x)[0], _SORTED),
     "relax.argsort": Entry(_argsort, _SORTED),
 }

@@ -5,13 +5,14 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from tvm_byoc_kit.backends.openvino.ops.table import Entry, tensor
+from tvm_byoc_kit.backends.openvino.ops.table import Entry, same, tensor
 from tvm_byoc_kit.backends.openvino.opset import integers, opset, scalar
 from tvm_byoc_kit.backends.openvino.predicates import (
     ANY,
     constant_numbers,
     dims,
     dtypes,
+    has_symbolic_axis,
     same_dtype,
     static_result,
     unless,
@@ -76,10 +77,6 @@ def _squeeze(op: Op, x: Node) -> Node:
 def _expand_dims(op: Op, x: Node) -> Node:
     rank = len(op.results[0].shape)
     return opset.unsqueeze(x, integers(sorted(axis % rank for axis in op.attrs["axis"])))
-
-
-def _broadcast(_op: Op, x: Node, shape: Node) -> Node:
-    return opset.broadcast(x, shape)
 
 
 def _concat(op: Op, members: tuple[Node, ...]) -> Node:
@@ -157,10 +154,6 @@ def _pixel_shuffle(op: Op, x: Node) -> Node:
     return opset.depth_to_space(x, "depth_first", op.attrs["upscale_factor"])
 
 
-def _has_symbolic_axis(call: Call) -> bool:
-    return dims(call.args[0])[int(call.attrs.axis)] is None
-
-
 def _repeats_nothing(call: Call) -> bool:
     return len(call.attrs.repeats) == 0
 
@@ -191,11 +184,11 @@ TABLE: Table = {
     "relax.squeeze": Entry(_squeeze, _MOVED),
     "relax.expand_dims": Entry(_expand_dims, _MOVED),
     # TVM loses a symbolic shape inside a composite function, and nobody could allocate the result.
-    "relax.broadcast_to": Entry(_broadcast, (*_MOVED, static_result), (2,)),
+    "relax.broadcast_to": Entry(same("broadcast"), (*_MOVED, static_result), (2,)),
     "relax.concat": Entry(_concat, _MOVED),
     "relax.stack": Entry(_stack, _MOVED),
     "relax.split": Entry(
-        _split, (*_MOVED, unless(_has_symbolic_axis, "the size of the split axis is symbolic"))
+        _split, (*_MOVED, unless(has_symbolic_axis, "the size of the split axis is symbolic"))
     ),
     "relax.strided_slice": Entry(_slice, (*_MOVED, constant_numbers), (4, 5)),
     "relax.tile": Entry(_tile, (*_MOVED, unless(_repeats_nothing, "repeats is empty"))),
