@@ -14,7 +14,7 @@ import pytest
 
 from tvm_byoc_kit.child_process import ChildFailed, run_in_child
 
-LIMIT = 60.0
+LIMIT = 600.0
 
 
 def ignore(*_facts: object) -> None:
