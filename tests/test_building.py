@@ -130,7 +130,7 @@ def test_a_target_is_taken_as_text_and_as_object(
 
 @pytest.mark.parametrize("target", ["nonsense", "llvm -mcpu", "{}", 3, object()])
 def test_an_unknown_target_is_refused(two_outputs: tvm.IRModule, target: Any) -> None:
-    with pytest.raises(ModelError, match="unknown target"):
+    with pytest.raises(OptionError, match="unknown target"):
         byoc.build(two_outputs, target)
 
 

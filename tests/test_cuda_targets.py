@@ -12,7 +12,7 @@ from tvm.target import Target
 import tvm_byoc_kit as byoc
 from tvm_byoc_kit import cuda_targets
 from tvm_byoc_kit.cuda_targets import find_cuda_target, runs_on
-from tvm_byoc_kit.errors import ModelError, OptionError
+from tvm_byoc_kit.errors import OptionError
 from tvm_byoc_kit.status import Status
 
 
@@ -166,8 +166,24 @@ def test_an_unknown_name_is_refused_by_build_with_the_list(make_module: Any) -> 
     from tvm import relax
 
     mod = make_module({"x": ((4,), "float32")}, relax.op.nn.relu)
-    with pytest.raises(ModelError, match=r"unknown target 'a1000'.*sm_80 \(a100, a30, a800\)"):
+    with pytest.raises(OptionError, match=r"unknown target 'a1000' .*'a100'.*sm_80 \(a100, a30,"):
         byoc.build(mod, "a1000")
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        (["a100", "a10o"], r"names 'a10o' \(did you mean 'a10'\?\)"),
+        ("a100,foo", "names 'foo', and several targets"),
+        ("a100,", "names '', and several targets"),
+        ([], "names nothing"),
+        ("sm_89a", "there is no sm_89a, the suffix a is of sm_90 and later; expected sm_89"),
+        ("90f", "the suffix f is of sm_100 and later; expected sm_90"),
+    ],
+)
+def test_what_is_wrong_with_a_target_is_named(target: Any, message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        find_cuda_target(target)
 
 
 @pytest.mark.parametrize(

@@ -267,6 +267,10 @@ _SOURCE_BUILDS: Mapping[str, _SourceBuild] = {
     "relax.ext.tensorrt": _SourceBuild(("USE_TENSORRT_CODEGEN=ON",), ""),
     "runtime.tensorrt_runtime_create": _TENSORRT_RUNTIME,
     "ffi.Module.load_from_bytes.tensorrt": _TENSORRT_RUNTIME,
+    "device_api.metal": _SourceBuild(("USE_METAL=ON",), "macOS"),
+    "device_api.opencl": _SourceBuild(("USE_OPENCL=ON",), "OpenCL"),
+    "device_api.rocm": _SourceBuild(("USE_ROCM=ON",), "ROCm"),
+    "device_api.vulkan": _SourceBuild(("USE_VULKAN=ON",), "Vulkan's SDK"),
 }
 # A TVM built with TensorRT's codegen alone registers these too; this function tells.
 _ENABLED_BY: Mapping[str, str] = {

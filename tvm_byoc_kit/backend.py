@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import re
 import warnings
@@ -12,7 +11,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from tvm_byoc_kit.availability import Status, probe
-from tvm_byoc_kit.errors import BackendUnavailable, OptionError
+from tvm_byoc_kit.errors import BackendUnavailable, OptionError, did_you_mean
 from tvm_byoc_kit.pattern_table import make_patterns
 from tvm_byoc_kit.payload import PAYLOAD_KIND
 from tvm_byoc_kit.predicates import guarded
@@ -202,7 +201,7 @@ class Backend:
             for key in options:
                 if key not in known:
                     raise OptionError(
-                        f"backend '{self.name}' has no option '{key}'{_hint(str(key), known)}; "
+                        f"backend '{self.name}' has no option '{key}'{did_you_mean(key, known)}; "
                         f"options: {', '.join(known)}"
                     )
             options = self.options(**{**around, **options})
@@ -271,7 +270,7 @@ def get_backend(name: str | Backend) -> Backend:
         if point is None:
             known = _names()
             raise OptionError(
-                f"unknown backend '{name}'{_hint(str(name), known)}; known: {', '.join(known)}"
+                f"unknown backend '{name}'{did_you_mean(name, known)}; known: {', '.join(known)}"
             )
         backend = _load(name, point)
         if isinstance(backend, Backend) and backend.name != name:
@@ -312,8 +311,3 @@ def _get_or_warn(name: str) -> Backend | None:
     except OptionError as error:
         warnings.warn(str(error), stacklevel=4)
         return None
-
-
-def _hint(name: str, known: tuple[str, ...]) -> str:
-    close = difflib.get_close_matches(name, known, n=1)
-    return f" (did you mean '{close[0]}'?)" if close else ""

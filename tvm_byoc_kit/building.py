@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tvm_byoc_kit.artifact import Manifest, versions
 from tvm_byoc_kit.backend import get_backend
-from tvm_byoc_kit.cuda_targets import find_cuda_target, known_names, runs_on
+from tvm_byoc_kit.cuda_targets import find_cuda_target, runs_on
 from tvm_byoc_kit.cuda_toolkit import base_of
 from tvm_byoc_kit.device_build import build_for_gpu
 from tvm_byoc_kit.device_library import DeviceLibrary
@@ -19,6 +19,7 @@ from tvm_byoc_kit.machine import cpu_features
 from tvm_byoc_kit.masked_padding import try_masking
 from tvm_byoc_kit.model import as_model, load_model
 from tvm_byoc_kit.open_dimensions import named_sizes, shapes_for
+from tvm_byoc_kit.other_targets import make_target
 from tvm_byoc_kit.partitioning import Partition, partition
 from tvm_byoc_kit.python_codegen import take_raised
 from tvm_byoc_kit.region_names import region_composites
@@ -66,8 +67,8 @@ def build(
     BackendUnavailable
         When the codegen, or the compiler for `target`, is not on this machine.
     OptionError
-        For options that the backend does not have, a GPU that is not known, or a `target` whose
-        memory the backend cannot read.
+        For options that the backend does not have, a `target` that is not known or that this TVM
+        was built without, or one whose memory the backend cannot read.
     ModelError
         When TVM cannot compile the model.
     """
@@ -85,11 +86,12 @@ def _compiled(parts: Partition, target: str | Target | None, options: Any) -> tu
         )
     codegen_options = backend.make_options(options)
     backend.require("codegen")
-    cuda = find_cuda_target(target or backend.target)
+    chosen = backend.target if target is None else target
+    cuda = find_cuda_target(chosen)
     codegen_options = _with_architectures(backend, codegen_options, cuda)
     if backend.complete is not None and region_backends(parts.mod):
         codegen_options = backend.complete(codegen_options, parts.model)
-    host = cuda.target if cuda else _as_target(target or backend.target)
+    host = cuda.target if cuda else make_target(chosen)
     _check_memory(parts, host)
     module = _compile(parts, host, codegen_options, cuda)
     manifest = Manifest(
@@ -285,17 +287,6 @@ def _with_architectures(
             )
         return options
     return backend.make_options({**options, "architectures": tuple(bases)})
-
-
-def _as_target(target: Any) -> Target:
-    from tvm.target import Target
-
-    try:
-        return Target(target)
-    except Exception as error:  # the parser raises many types
-        raise ModelError(
-            f"unknown target {target!r}: {reason(error)}; GPUs have these names: {known_names()}"
-        ) from error
 
 
 def _compile(

@@ -6,7 +6,6 @@ every target names an architecture that exists, and carries the limits that TVM'
 
 from __future__ import annotations
 
-import difflib
 import json
 import platform
 import re
@@ -15,12 +14,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tvm_byoc_kit.availability import probe
-from tvm_byoc_kit.errors import OptionError, reason
+from tvm_byoc_kit.errors import OptionError, did_you_mean, reason
 
 if TYPE_CHECKING:
     from tvm.target import Target
 
-__all__ = ["ARCHITECTURES", "GPUS", "CudaTarget", "find_cuda_target", "known_names", "runs_on"]
+__all__ = ["ARCHITECTURES", "GPUS", "KNOWN_NAMES", "CudaTarget", "find_cuda_target", "runs_on"]
 
 # GPUs by architecture, as NVIDIA lists them: https://developer.nvidia.com/cuda-gpus and, for those
 # before sm_75, https://developer.nvidia.com/cuda-legacy-gpus. (A10G is Amazon's name of an A10;
@@ -67,6 +66,14 @@ _MAKERS = re.compile(r"^(nvidia|geforce|tesla|jetson)+")
 _BOARD = re.compile(r"[\s-](sxm\d?|pcie|nvl|\d+gb|laptop gpu|super|generation|blackwell)\b.*")
 # An architecture's own instructions ("sm_90a"), or its family's ("sm_100f").
 _ARCH = re.compile(r"(?:sm_?)?(\d{2,3})([af]?)")
+_FIRST_WITH = {"a": 90, "f": 100}
+
+KNOWN_NAMES = "; ".join(
+    f"{arch} ({', '.join(names.split())})" if names else arch
+    for arch, names in _BY_ARCHITECTURE.items()
+)
+"""The architectures with the names of their GPUs, for messages."""
+_EXPECTED = f"name a GPU or an architecture: {KNOWN_NAMES}"
 
 
 @dataclass(frozen=True)
@@ -110,10 +117,13 @@ def find_cuda_target(target: Any) -> CudaTarget | None:
 
 def _joined(found: list[CudaTarget | None], target: Any) -> CudaTarget:
     targets = [one for one in found if one is not None]
-    if not found or len(targets) < len(found):
+    others = [part for part, one in zip(target, found, strict=True) if one is None]
+    if others or not targets:
+        hint = did_you_mean(_normalized(str(others[0])), GPUS) if others else ""
+        what = f"{others[0]!r}{hint}" if others else "nothing"
         raise OptionError(
-            f"target {target!r}: several targets are built into one artifact for GPUs only; "
-            f"{_expected()}"
+            f"target {target!r} names {what}, and several targets are built into one artifact for "
+            f"GPUs of NVIDIA only; {_EXPECTED}"
         )
     architectures = sorted({arch for one in targets for arch in one.architectures}, key=_number)
     oldest = min(targets, key=lambda one: _number(one.architectures[0]))
@@ -127,7 +137,12 @@ def _find_one(target: Any) -> CudaTarget | None:
     arch = attributes.get("arch") or _arch_of_model(attributes.get("model"))
     match = _ARCH.fullmatch(str(arch or _arch_of_this_machine(target)))
     if match is None or f"sm_{match[1]}" not in ARCHITECTURES:
-        raise OptionError(f"target {target!r}: {_unknown_arch(str(arch))}; {_expected()}")
+        raise OptionError(f"target {target!r}: {_unknown_arch(str(arch))}; {_EXPECTED}")
+    if match[2] and int(match[1]) < _FIRST_WITH[match[2]]:
+        raise OptionError(
+            f"target {target!r}: there is no {match[0]}, the suffix {match[2]} is of sm_"
+            f"{_FIRST_WITH[match[2]]} and later; expected sm_{match[1]}"
+        )
     name = f"sm_{match[1]}{match[2]}"
     given = {key: value for key, value in attributes.items() if key != "model"}
     return CudaTarget(_make_target({**_LIMITS, **given, "arch": name}, target), (name,))
@@ -196,7 +211,10 @@ def _arch_of_model(model: Any) -> str | None:
         return None
     name = _normalized(str(model))
     if name not in GPUS:
-        raise OptionError(f"target of model {model!r}: no such GPU is known; {_expected(name)}")
+        raise OptionError(
+            f"target of model {model!r}: no such GPU is known{did_you_mean(name, GPUS)}; "
+            f"{_EXPECTED}"
+        )
     return GPUS[name]
 
 
@@ -205,7 +223,7 @@ def _arch_of_this_machine(target: Any) -> str:
     if not status:
         raise OptionError(
             f"target {target!r} names no architecture, and there is no GPU here to take it from "
-            f"({status.detail}); {_expected()}"
+            f"({status.detail}); {_EXPECTED}"
         )
     import tvm
 
@@ -215,20 +233,6 @@ def _arch_of_this_machine(target: Any) -> str:
 def _unknown_arch(arch: str) -> str:
     implied = ", which TVM takes where none is named," if arch == "sm_50" else ""
     return f"the architecture {arch}{implied} is none that the kit builds for"
-
-
-def _expected(name: str = "") -> str:
-    close = difflib.get_close_matches(name, GPUS, n=1) if name else []
-    hint = f"did you mean '{close[0]}'? " if close else ""
-    return f"{hint}name a GPU or an architecture: {known_names()}"
-
-
-def known_names() -> str:
-    """The architectures with the names of their GPUs, for messages."""
-    return "; ".join(
-        f"{arch} ({', '.join(names.split())})" if names else arch
-        for arch, names in _BY_ARCHITECTURE.items()
-    )
 
 
 def _make_target(attributes: dict[str, Any], given: Any) -> Target:

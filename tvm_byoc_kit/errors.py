@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
+
 __all__ = [
     "ArtifactError",
     "BackendUnavailable",
@@ -10,6 +13,7 @@ __all__ = [
     "ModelError",
     "OptionError",
     "PluginError",
+    "did_you_mean",
     "reason",
 ]
 
@@ -59,6 +63,12 @@ class ArtifactError(ByocError):
 
 class PluginError(ByocError):
     """A compiled plugin that cannot be loaded, for instance one built against another tvm-ffi."""
+
+
+def did_you_mean(name: object, known: Iterable[str]) -> str:
+    """The one of `known` that is most like `name`, as a question in brackets; or nothing."""
+    close = difflib.get_close_matches(str(name), list(known), n=1)
+    return f" (did you mean '{close[0]}'?)" if close else ""
 
 
 def reason(error: BaseException) -> str:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tvm_byoc_kit.buckets import Buckets, Profile
-from tvm_byoc_kit.errors import ModelError, OptionError
+from tvm_byoc_kit.errors import ModelError, OptionError, did_you_mean
 from tvm_byoc_kit.model import kind_of
 from tvm_byoc_kit.row_independence import why_dependent
 from tvm_byoc_kit.variants import OpenDimension
@@ -217,10 +216,8 @@ def _is_name(dim: int | str) -> bool:
 
 
 def _unknown(name: str, known: tuple[str, ...], model: ImportedModel) -> str:
-    close = difflib.get_close_matches(name, known, n=1)
-    hint = f" (did you mean '{close[0]}'?)" if close else ""
     found = f"open are: {', '.join(known)}" if known else f"none is open; {_remedy(model)}"
-    return f"the model's inputs have no open dimension '{name}'{hint}; {found}"
+    return f"the model's inputs have no open dimension '{name}'{did_you_mean(name, known)}; {found}"
 
 
 def _remedy(model: ImportedModel) -> str:

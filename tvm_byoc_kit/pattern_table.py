@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from tvm_byoc_kit.errors import OptionError
+from tvm_byoc_kit.errors import OptionError, did_you_mean
 
 if TYPE_CHECKING:
     from tvm.ir import Expr
@@ -134,9 +133,10 @@ def _check_names(name: str, ops: Sequence[str]) -> None:
     known = set(map(str, Op.list_op_names()))
     for op in ops:
         if op not in known:
-            close = difflib.get_close_matches(str(op), known, n=1)
-            hint = f"; did you mean '{close[0]}'?" if close else ""
-            raise OptionError(f"pattern '{name}' names {op!r}, which is no operator of TVM{hint}")
+            raise OptionError(
+                f"pattern '{name}' names {op!r}, which is no operator of TVM"
+                f"{did_you_mean(op, known)}"
+            )
 
 
 def _make_check(name: str, pattern: Pattern) -> Callable[[PatternCheckContext], bool] | None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
-from tvm_byoc_kit.errors import ModelError, OptionError
+from tvm_byoc_kit.errors import ModelError, OptionError, did_you_mean
 from tvm_byoc_kit.op_cost import MAC_OPS
 from tvm_byoc_kit.op_names import OpTag
 
@@ -161,9 +161,9 @@ def as_policy(policy: PartitionPolicy | Mapping[str, Any] | None) -> PartitionPo
     known = [field.name for field in fields(PartitionPolicy)]
     for key in policy:
         if key not in known:
-            close = difflib.get_close_matches(str(key), known, n=1)
-            hint = f" (did you mean '{close[0]}'?)" if close else ""
-            raise OptionError(f"a policy has no '{key}'{hint}; it has: {', '.join(known)}")
+            raise OptionError(
+                f"a policy has no '{key}'{did_you_mean(key, known)}; it has: {', '.join(known)}"
+            )
     return PartitionPolicy(**policy)
 
 
