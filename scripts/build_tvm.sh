@@ -74,6 +74,7 @@ check_source() {
   grep -qs '^project(tvm ' "$source_dir/CMakeLists.txt" ||
     fail "$source_dir is no source tree of Apache TVM; $clone"
   source_dir=$(cd "$source_dir" && pwd)
+  no_space "$source_dir" "move it"
   check_version
   local file wanted ffi=$source_dir/3rdparty/tvm-ffi
   for file in CMakeLists.txt 3rdparty/dlpack/include/dlpack/dlpack.h \
@@ -86,6 +87,9 @@ check_source() {
   wanted=$(sed -n 's/^ *"apache-tvm-ffi>=\([0-9a-z.]*\)".*/\1/p' "$source_dir/pyproject.toml")
   read_version "$ffi" SETUPTOOLS_SCM_PRETEND_VERSION_FOR_APACHE_TVM_FFI "$wanted"
 }
+
+# no_space <path> <remedy>: tvm-ffi's libbacktrace is built by autotools, which cannot.
+no_space() { [[ $1 != *[[:space:]]* ]] || fail "$1 has spaces, which TVM's build cannot take: $2"; }
 
 # The minor version that the kit works with, from its own requirement.
 check_version() {
@@ -158,6 +162,7 @@ check_tensorrt() {
 # The environment: a folder that can be written to, of this Python, with room for what is built.
 check_venv() {
   local parent=$venv python free
+  no_space "$venv" "choose another --venv"
   if [[ -f $venv/pyvenv.cfg ]]; then
     python=$("$venv/bin/python" -c "$minor" 2> /dev/null || true)
     [[ $python == "$("$PYTHON" -c "$minor")" ]] ||

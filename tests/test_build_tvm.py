@@ -254,6 +254,12 @@ def test_an_environment_of_another_python_is_refused(run: Run, tmp_path: Path) -
     refused(run("--dry-run"), "has Python that does not run", "rm -r ")
 
 
+def test_paths_with_spaces_are_refused(run: Run, source: Path, tmp_path: Path) -> None:
+    """TVM's build would fail after minutes, in the install step of libbacktrace."""
+    refused(run("--venv", tmp_path / "my venv"), "has spaces", "choose another --venv")
+    refused(run("--source", source.rename(tmp_path / "my tvm")), "has spaces", "move it")
+
+
 def test_a_place_that_cannot_hold_the_environment_is_refused(
     run: Run, tools: Path, tmp_path: Path
 ) -> None:
