@@ -380,7 +380,7 @@ def test_autoload_turns_a_mismatch_into_one_warning_with_the_remedy(
     write_build_info(only_fake, tvm_ffi="0.1.13.post2")
     with pytest.warns(RuntimeWarning, match=r"0\.1\.13\.post2.*To add it: pip install") as caught:
         native.autoload()
-    assert len(caught) == 1
+    assert [item.category for item in caught].count(RuntimeWarning) == 1
 
 
 def test_autoload_says_nothing_in_an_installation_without_compiled_plugins(
@@ -388,7 +388,7 @@ def test_autoload_says_nothing_in_an_installation_without_compiled_plugins(
 ) -> None:
     monkeypatch.setattr(native, "LIB_DIR", only_fake.directory / "lib")
     with warnings.catch_warnings():
-        warnings.simplefilter("error")
+        warnings.simplefilter("error", RuntimeWarning)
         native.autoload()
 
 

@@ -177,7 +177,7 @@ def composites(region: Any) -> list[str]:
 
 def quiet_partition(model: Any, backend: str = "example_npu", **choices: Any) -> byoc.Partition:
     with warnings.catch_warnings():
-        warnings.simplefilter("error")
+        warnings.simplefilter("error", UserWarning)
         return byoc.partition(model, backend, **choices)
 
 
@@ -222,8 +222,8 @@ def test_what_upstream_cannot_merge_is_left_unmerged_with_a_warning(
 ) -> None:
     with pytest.warns(UserWarning, match=rf"function `main` {obstacle}") as caught:
         parts = byoc.partition(mod, "example_npu")
-    assert len(caught) == 1
-    assert caught[0].filename == __file__
+    (warned,) = (item for item in caught if item.category is UserWarning)
+    assert warned.filename == __file__
     assert parts.coverage.offloaded >= 3
     np.testing.assert_allclose(reference(*inputs), byoc.compile(mod, "llvm")(*inputs), rtol=1e-5)
 

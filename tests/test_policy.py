@@ -211,12 +211,12 @@ def test_regions_that_a_module_has_already_are_left(model: tvm.IRModule) -> None
     assert sizes(again) == SIZES
 
 
-@pytest.mark.filterwarnings("error")
+@pytest.mark.filterwarnings("error::UserWarning")
 def test_a_warning_is_given_once_however_often_it_is_partitioned(model: tvm.IRModule) -> None:
     once = byoc.partition(model, "example_npu").mod
     with pytest.warns(UserWarning, match="calls the function") as caught:
         partition(once, exclude_ops="tanh", min_region_ops=3)
-    assert len(caught) == 1
+    assert [item.category for item in caught].count(UserWarning) == 1
 
 
 # Strict

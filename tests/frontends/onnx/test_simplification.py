@@ -83,7 +83,7 @@ def test_what_goes_wrong_costs_one_warning(
     monkeypatch.setattr(simplification, "TIMEOUT_S", 0.5 if "sleep" in code else 600.0)
     with pytest.warns(UserWarning, match=f"imported as it is, not simplified: .*{reason}") as seen:
         model = byoc.load_model(shaped, shapes={"x": (2, 3, 4)}, simplify=True)
-    assert len(seen) == 1
+    assert [item.category for item in seen].count(UserWarning) == 1
     assert byoc.verify(byoc.compile(model, "llvm"))
 
 
