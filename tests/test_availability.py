@@ -285,6 +285,8 @@ def test_cxx_decides_which_compiler_is_used(
     assert not status
     assert "absent-c++" in status.detail
     assert status.remedy == "unset CXX"
+    monkeypatch.setenv("CXX", "'")
+    assert probe("compiler").detail == "$CXX is ''', which is not found"
 
 
 def test_a_compiler_that_does_not_run_counts_as_missing(empty_path: Path) -> None:
@@ -309,7 +311,7 @@ def test_the_oldest_cmake_is_the_one_that_the_build_asks_for() -> None:
     assert f"cmake_minimum_required(VERSION {needed})" in lists.read_text()
 
 
-NVCC = "echo 'Cuda compilation tools, release 13.0, V13.0.88'"
+NVCC = "echo 'Cuda compilation tools, release 13.0, V13.0.88'; echo sm_80"
 
 
 def test_nvcc_on_path_is_found_with_its_release(empty_path: Path) -> None:
@@ -328,16 +330,34 @@ def test_the_toolkit_that_a_variable_names_goes_before_the_one_on_path(
 
 
 def test_an_nvcc_that_does_not_run_counts_as_missing(empty_path: Path) -> None:
-    script(empty_path / "nvcc", "exit 1")
+    nvcc = script(empty_path / "nvcc", "echo one line\necho 'nvcc fatal : no licence'\nexit 3")
     status = probe("cuda-toolkit")
     assert not status
-    assert "does not run" in status.detail
+    assert status.detail == f"{nvcc} fails with exit code 3: nvcc fatal : no licence"
+
+
+def test_an_nvcc_that_tells_nothing_counts_as_missing(empty_path: Path) -> None:
+    nvcc = script(empty_path / "nvcc", "echo hello")
+    assert probe("cuda-toolkit").detail.startswith(f"{nvcc} tells neither")
+
+
+@pytest.mark.parametrize("variable", ["CUDA_PATH", "CUDA_HOME"])
+def test_a_variable_that_leads_to_no_nvcc_is_told_beside_the_one_that_is_taken(
+    variable: str, empty_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nvcc = script(empty_path / "nvcc", NVCC)
+    monkeypatch.setenv(variable, str(tmp_path / "other"))
+    wrong = f"(${variable} is {tmp_path / 'other'}, which has no bin/nvcc)"
+    assert probe("cuda-toolkit").detail == f"CUDA 13.0 ({nvcc}) {wrong}"
+    monkeypatch.setattr(toolchain, "find_nvcc", lambda: None)
+    assert probe("cuda-toolkit").detail.startswith(f"nvcc is not found {wrong}: ")
 
 
 def test_without_nvcc_the_remedy_is_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(toolchain, "find_nvcc", lambda: None)
     status = probe("cuda-toolkit")
     assert not status
+    assert status.detail.startswith("nvcc is not found: an artifact gets CUDA source")
     assert status.remedy.startswith("pip install ")
     assert status.remedy.endswith('[cuda]"')
 

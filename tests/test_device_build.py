@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import dataclasses
 import os
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from tvm import relax
 
 import tvm_byoc_kit as byoc
 from tvm_byoc_kit import device_build, device_compile, toolchain
-from tvm_byoc_kit.cuda_toolkit import find_toolkit
+from tvm_byoc_kit.cuda_toolkit import CudaToolkit, find_toolkit
 from tvm_byoc_kit.errors import ArtifactError, BackendUnavailable, ModelError, OptionError
 
 needs_toolkit = pytest.mark.skipif(
@@ -35,7 +36,7 @@ def relu(make_module: Any) -> tvm.IRModule:
 
 @pytest.fixture
 def without_toolkit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(device_build, "find_toolkit", lambda: None)
+    monkeypatch.setattr(device_build, "find_toolkit", lambda: "nvcc is not found")
 
 
 @needs_toolkit
@@ -67,7 +68,8 @@ def test_without_a_toolkit_the_kernels_are_source_and_the_manifest_says_so(
     parts = byoc.partition(relu, "cuda")
     with pytest.warns(UserWarning, match="kept as CUDA source") as warned:
         exe = byoc.build(parts, "a100")
-    assert warned[0].filename == __file__  # the command line shows those of its own calls
+    (warning,) = (item for item in warned if item.category is UserWarning)
+    assert warning.filename == __file__  # the command line shows those of its own calls
     exe.export(tmp_path / "model.so")
     assert byoc.device_code(tmp_path / "model.so") == byoc.DeviceCode(source=True)
     (note,) = byoc.read_manifest(tmp_path / "model.so").device_code["notes"]
@@ -90,7 +92,7 @@ def test_what_else_machine_code_needs_is_named(
 @needs_toolkit
 def test_an_architecture_that_the_toolkit_does_not_know_is_refused(relu: tvm.IRModule) -> None:
     toolkit = find_toolkit()
-    assert toolkit is not None
+    assert isinstance(toolkit, CudaToolkit)
     if "sm_70" in toolkit.architectures:
         pytest.skip("this toolkit is older than CUDA 13")
     with pytest.raises(ModelError, match=r"makes no code for sm_70, only for .*sm_80"):
@@ -196,7 +198,7 @@ def test_source_of_tensorrts_engines_is_not_taken_for_tvms(
 @needs_toolkit
 def test_ptx_and_suffixes_are_told_apart(tmp_path: Path) -> None:
     toolkit = find_toolkit()
-    assert toolkit is not None
+    assert isinstance(toolkit, CudaToolkit)
     source = tmp_path / "a.cu"
     source.write_text("__global__ void f(int *x) { *x = 1; }\n")
     options = [
@@ -211,10 +213,28 @@ def test_ptx_and_suffixes_are_told_apart(tmp_path: Path) -> None:
 @needs_toolkit
 def test_errors_of_nvcc_are_told(tmp_path: Path) -> None:
     toolkit = find_toolkit()
-    assert toolkit is not None
+    assert isinstance(toolkit, CudaToolkit)
     (tmp_path / "a.cu").write_text("__global__ void f() { nonsense; }\n")
     with pytest.raises(ModelError, match="nonsense"):
         toolkit.run(["-c", str(tmp_path / "a.cu"), "-o", os.devnull])
+
+
+@needs_toolkit
+def test_an_nvcc_that_fails_for_its_own_reasons_is_named_with_what_it_says(
+    relu: tvm.IRModule, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    toolkit = find_toolkit()
+    assert isinstance(toolkit, CudaToolkit)
+    nvcc = tmp_path / "nvcc"
+    nvcc.write_text(
+        "#!/bin/sh\necho in.cu\necho 'h.h(9): error: unsupported GNU version'\nexit 2\n"
+    )
+    nvcc.chmod(0o755)
+    broken = dataclasses.replace(toolkit, nvcc=str(nvcc))
+    monkeypatch.setattr(device_build, "find_toolkit", lambda: broken)
+    said = r"nvcc fails with exit code 2: h\.h\(9\): error: unsupported GNU version\. Another CUDA"
+    with pytest.raises(ModelError, match=said):
+        byoc.compile(relu, "cuda", target="a100")
 
 
 def test_the_command_line_compiles_for_gpus_by_name(tmp_path: Path) -> None:

@@ -385,20 +385,11 @@ def _driver_remedy() -> str:
     return "install the driver from https://www.nvidia.com/drivers"
 
 
-_NO_NVCC = (
-    "nvcc is not found: an artifact gets CUDA source instead of machine code, compiled where it is "
-    "loaded, by nvcc or NVRTC there"
-)
-
-
 def _probe_cuda_toolkit(name: str) -> Status:
-    nvcc = toolchain.find_nvcc()
-    if nvcc is None:
-        return _missing(name, _NO_NVCC, remedies.kit_extra("cuda"))
     toolkit = cuda_toolkit.find_toolkit()
-    if toolkit is None:
-        return _missing(name, f"{nvcc} does not run", remedies.kit_extra("cuda"))
-    return _found(name, str(toolkit))
+    if isinstance(toolkit, str):
+        return _missing(name, toolkit, remedies.kit_extra("cuda"))
+    return _found(name, f"{toolkit}{toolchain.folders_without_nvcc()}")
 
 
 def _probe_cutlass_headers(name: str) -> Status:
@@ -431,7 +422,8 @@ def _probe_compiler(name: str) -> Status:
         return _missing(name, reason, remedies.cxx_compiler())
     version = toolchain.tool_version(path)
     if version is None:
-        return _missing(name, f"{path} does not run", remedies.cxx_compiler())
+        remedy = "unset CXX" if os.environ.get("CXX") else remedies.cxx_compiler()
+        return _missing(name, f"{path} does not run", remedy)
     return _found(name, f"{path} {version}".strip())
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import re
-import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +13,11 @@ from tvm_byoc_kit.errors import ModelError
 
 __all__ = ["CudaToolkit", "base_of", "find_toolkit"]
 
-_SHOWN_CHARACTERS = 2000
+_NOT_FOUND = (
+    "nvcc is not found{}: an artifact gets CUDA source instead of machine code, compiled where it "
+    "is loaded, by nvcc or NVRTC there"
+)
+_SECONDS = 20.0  # that nvcc may take to tell of itself
 
 
 @dataclass(frozen=True)
@@ -75,21 +78,11 @@ class CudaToolkit:
         Raises
         ------
         ModelError
-            When it fails; the message ends in what it said.
+            When it fails; the message ends in the first error that it told.
         """
         host = toolchain.find_cxx()
         compiler = ["-ccbin", host] if host else []
-        done = subprocess.run(
-            [self.nvcc, *compiler, *arguments],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            check=False,
-        )
-        if done.returncode:
-            raise ModelError(f"{self.nvcc} fails: {done.stdout[-_SHOWN_CHARACTERS:].strip()}")
-        return done.stdout
+        return toolchain.run_tool(self.nvcc, *compiler, *arguments)
 
 
 def base_of(arch: str) -> str:
@@ -97,31 +90,24 @@ def base_of(arch: str) -> str:
     return arch.rstrip("af")
 
 
-def find_toolkit() -> CudaToolkit | None:
-    """The toolkit whose nvcc `toolchain.find_nvcc` finds, or None when there is none that runs."""
+def find_toolkit() -> CudaToolkit | str:
+    """The toolkit whose nvcc `toolchain.find_nvcc` finds, or why there is none that works."""
     nvcc = toolchain.find_nvcc()
-    return _ask(nvcc) if nvcc else None
+    return _ask(nvcc) if nvcc else _NOT_FOUND.format(toolchain.folders_without_nvcc())
 
 
 @functools.cache
-def _ask(nvcc: str) -> CudaToolkit | None:
-    version = toolchain.tool_version(nvcc, r"(?<=release )\d+\.\d+")
-    if not version:
-        return None
-    listed = re.findall(r"sm_\d+", _output(nvcc, "--list-gpu-code"))
-    architectures = sorted(set(listed), key=lambda arch: int(arch.removeprefix("sm_")))
-    return CudaToolkit(nvcc, version, _root(nvcc), tuple(architectures))
-
-
-def _root(nvcc: str) -> Path:
-    """The toolkit's folder, which nvcc tells: a script on PATH may stand for one elsewhere."""
-    top = re.search(r"(?m)^#\$ TOP=(.+)$", _output(nvcc, "--dryrun", "-E", "-x", "cu", "/dev/null"))
-    return Path(top.group(1)).resolve() if top else Path(nvcc).resolve().parent.parent
-
-
-def _output(*command: str) -> str:
+def _ask(nvcc: str) -> CudaToolkit | str:
+    ask = functools.partial(toolchain.run_tool, nvcc, timeout=_SECONDS)
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
-    except (OSError, subprocess.SubprocessError):
-        return ""
-    return done.stdout + done.stderr
+        version = re.search(r"(?<=release )\d+\.\d+", ask("--version"))
+        listed = set(re.findall(r"sm_\d+", ask("--list-gpu-code")))
+        # A script on PATH may stand for one elsewhere.
+        top = re.search(r"(?m)^#\$ TOP=(.+)$", ask("--dryrun", "-E", "-x", "cu", "/dev/null"))
+    except ModelError as error:
+        return str(error)
+    if not version or not listed:
+        return f"{nvcc} tells neither its release nor its architectures"
+    root = Path(top.group(1)) if top else Path(nvcc).resolve().parent.parent
+    architectures = sorted(listed, key=lambda arch: int(arch.removeprefix("sm_")))
+    return CudaToolkit(nvcc, version.group(), root.resolve(), tuple(architectures))

@@ -94,11 +94,17 @@ def _attempts(build: _Build) -> list[str]:
     if second is None:
         note = f"built without TVM's schedules for tensor cores, which failed: {first}"
         return [f"{note}; its matrix products take longer so"]
+    advice = _FOR_NVCC if second.startswith("nvcc: ") else _FOR_TVM
     raise ModelError(
         f"TVM cannot compile {build.what} for {', '.join(build.job.cuda.architectures)}: {second}. "
-        "Keep that operator out of this build (policy exclude_ops), or give it to a backend that "
-        "has it"
+        f"{advice}"
     )
+
+
+_FOR_TVM = (
+    "Keep that operator out of this build (policy exclude_ops), or give it to a backend that has it"
+)
+_FOR_NVCC = "Another CUDA toolkit is named with CUDA_PATH, another host compiler with CXX"
 
 
 def _attempt(build: _Build) -> str | None:

@@ -55,7 +55,7 @@ class Job:
 
 
 def usable_toolkit(
-    toolkit: CudaToolkit | None, architectures: Sequence[str]
+    toolkit: CudaToolkit | str, architectures: Sequence[str]
 ) -> tuple[CudaToolkit | None, str]:
     """The toolkit with which a child can compile kernels, or None and the reason.
 
@@ -64,8 +64,8 @@ def usable_toolkit(
     ModelError
         When the toolkit does not know one of the architectures.
     """
-    if toolkit is None:
-        return None, "no CUDA toolkit is here (`tvm-byoc doctor` tells how to add it)"
+    if isinstance(toolkit, str):
+        return None, f"{toolkit} (`tvm-byoc doctor` tells what to do)"
     toolkit.code_options(architectures)
     if _find_cudart(toolkit) is None:
         return None, f"{toolkit} has no {_CUDART}, which TVM needs to take machine code"

@@ -8,9 +8,21 @@ import shlex
 import shutil
 import subprocess
 import sysconfig
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["find_cxx", "find_nvcc", "find_tool", "pip_cuda", "tool_version"]
+from tvm_byoc_kit.errors import ModelError
+
+__all__ = [
+    "find_cxx",
+    "find_nvcc",
+    "find_tool",
+    "folders_without_nvcc",
+    "pip_cuda",
+    "run_tool",
+    "tool_version",
+]
 
 CXX_NAMES = ("g++", "c++", "clang++")
 
@@ -20,8 +32,11 @@ def find_cxx() -> str | None:
 
     ``$CXX`` decides where it is set, as it does for TVM and for CMake.
     """
-    if chosen := shlex.split(os.environ.get("CXX", "")):
-        return shutil.which(chosen[0])
+    if chosen := os.environ.get("CXX", "").strip():
+        try:
+            return shutil.which(shlex.split(chosen)[0])
+        except ValueError:  # a quotation that does not end
+            return None
     return next(filter(None, map(shutil.which, CXX_NAMES)), None)
 
 
@@ -36,11 +51,27 @@ def find_nvcc() -> str | None:
     Looked for in ``$CUDA_PATH`` and ``$CUDA_HOME``, then on ``$PATH``, where pip's
     ``cuda-toolkit`` puts it, and in ``/usr/local/cuda``.
     """
-    named = [Path(root) for root in map(os.environ.get, ("CUDA_PATH", "CUDA_HOME")) if root]
+    named = (root for _, root in _named_cuda())
     for root in (*named, None, pip_cuda(), Path("/usr/local/cuda")):
         if found := shutil.which("nvcc", path=None if root is None else str(root / "bin")):
             return found
     return None
+
+
+def folders_without_nvcc() -> str:
+    """What is wrong with ``$CUDA_PATH`` and ``$CUDA_HOME``, in brackets, or nothing."""
+    wrong = [
+        f"${name} is {root}, which has no bin/nvcc"
+        for name, root in _named_cuda()
+        if not shutil.which("nvcc", path=str(root / "bin"))
+    ]
+    return f" ({'; '.join(wrong)})" if wrong else ""
+
+
+def _named_cuda() -> Iterator[tuple[str, Path]]:
+    for name in ("CUDA_PATH", "CUDA_HOME"):
+        if root := os.environ.get(name):
+            yield name, Path(root)
 
 
 def pip_cuda() -> Path:
@@ -66,3 +97,38 @@ def tool_version(command: str, pattern: str = r"\d+\.\d+(\.\d+)*") -> str | None
         return None
     match = re.search(pattern, run.stdout)
     return match.group() if match else ""
+
+
+def run_tool(*command: str, timeout: float | None = None) -> str:
+    """What a compiler prints; it has a folder for its temporary files, whatever ``$TMPDIR`` says.
+
+    Raises
+    ------
+    ModelError
+        When it fails; with its path, and the first error of what it said.
+    """
+    try:
+        done = subprocess.run(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            timeout=timeout,
+            check=False,
+            env={**os.environ, "TMPDIR": tempfile.gettempdir()},
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        raise ModelError(f"{command[0]} cannot be run: {error}") from error
+    if done.returncode:
+        said = _first_error(done.stdout) or "it says nothing"
+        raise ModelError(f"{command[0]} fails with exit code {done.returncode}: {said}")
+    return done.stdout
+
+
+_ERROR = re.compile(r"\b(error|fatal)\b", re.IGNORECASE)
+
+
+def _first_error(output: str) -> str:
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    return next(filter(_ERROR.search, lines), lines[0] if lines else "")

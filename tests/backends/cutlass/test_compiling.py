@@ -263,7 +263,7 @@ def test_regions_that_were_merged_are_refused() -> None:
 
 
 def test_without_nvcc_it_is_said_what_adds_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(codegen, "find_toolkit", lambda: None)
+    monkeypatch.setattr(codegen, "find_toolkit", lambda: "nvcc is not found")
     with pytest.raises(BackendUnavailable, match=r"nvcc is not found.*pip install .*\[cuda\]"):
         run_codegen(layer(), architectures="sm_80")
 

@@ -121,11 +121,12 @@ def _static_library(data: bytes, planned: Sequence[Planned]) -> Any:
 
 def _toolkit() -> tuple[CudaToolkit, Path]:
     toolkit = find_toolkit()
-    runtime = toolkit.find_library("libcudart_static.a") if toolkit else None
-    if toolkit is None or runtime is None:
-        what = "nvcc" if toolkit is None else f"libcudart_static.a of {toolkit}"
-        remedy = remedies.kit_extra("cuda")
-        raise BackendUnavailable("cutlass", "codegen", f"{what} is not found", remedy)
+    if isinstance(toolkit, str):
+        raise BackendUnavailable("cutlass", "codegen", toolkit, remedies.kit_extra("cuda"))
+    runtime = toolkit.find_library("libcudart_static.a")
+    if runtime is None:
+        reason = f"libcudart_static.a of {toolkit} is not found"
+        raise BackendUnavailable("cutlass", "codegen", reason, remedies.kit_extra("cuda"))
     return toolkit, runtime
 
 

@@ -8,7 +8,6 @@ and does not get into the way of the one that TVM loads.
 from __future__ import annotations
 
 import hashlib
-import subprocess
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from tvm_byoc_kit import toolchain
 from tvm_byoc_kit.backends.cutlass.sources import HEADERS
-from tvm_byoc_kit.errors import ArtifactError, BackendUnavailable, ModelError
+from tvm_byoc_kit.errors import ArtifactError, BackendUnavailable
 from tvm_byoc_kit.file_cache import FileCache, cache_directory
 
 if TYPE_CHECKING:
@@ -33,7 +32,6 @@ _FLAGS = (
     "-w",  # CUTLASS's headers warn by the page
     "-Xcompiler=-fPIC,-fvisibility=hidden",
 )
-_SHOWN_CHARACTERS = 2000
 _DIGEST = 64  # characters of a SHA-256
 
 Report = Callable[[int, int], None]
@@ -191,14 +189,14 @@ def link_regions(
         regions.write_text(source, encoding="utf-8")
         flags = ("-c", "-std=c++17", "-O2", "-fPIC", "-fvisibility=hidden", f"-I{HEADERS}")
         includes = [f"-I{folder}" for folder in tvm_ffi.libinfo.include_paths()]
-        _run(cxx, *flags, *includes, str(regions), "-o", str(folder / "own.o"))
+        toolchain.run_tool(cxx, *flags, *includes, str(regions), "-o", str(folder / "own.o"))
         paths = [folder / f"kernel{number}.o" for number in range(len(kernels))]
         for path, data in zip(paths, kernels, strict=True):
             path.write_bytes(data)
         objects = map(str, (folder / "own.o", *paths, runtime))
-        _run(cxx, "-r", "-nostdlib", *objects, "-o", str(whole))
+        toolchain.run_tool(cxx, "-r", "-nostdlib", *objects, "-o", str(whole))
         kept = [f"--keep-global-symbol=__tvm_ffi_{name}" for name in names]
-        _run(objcopy, *kept, str(whole), str(made))
+        toolchain.run_tool(objcopy, *kept, str(whole), str(made))
         return made.read_bytes()
 
 
@@ -207,11 +205,3 @@ def _cutlass() -> Path:
     from tvm.contrib.cutlass.build import _get_cutlass_path
 
     return Path(_get_cutlass_path(), "include")
-
-
-def _run(*command: str) -> None:
-    done = subprocess.run(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
-    )
-    if done.returncode:
-        raise ModelError(f"{command[0]} fails: {done.stdout[-_SHOWN_CHARACTERS:].strip()}")
