@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import assume, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from torch.nn import functional
 from tvm import relax
@@ -25,7 +25,12 @@ from .references import convolution, pool, transposed
 
 op, nn = relax.op, relax.op.nn
 
-drawn = settings(max_examples=40, deadline=None, derandomize=True)
+drawn = settings(
+    max_examples=40,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=list(HealthCheck),  # many a case is refused, see `check`
+)
 Draw = Any
 
 
