@@ -25,7 +25,7 @@ from tvm.script import relax as R  # noqa: N812 - as TVMScript has it
 
 import tvm_byoc_kit as byoc
 from tvm_byoc_kit import backend as backends
-from tvm_byoc_kit import native
+from tvm_byoc_kit import native, region_run
 from tvm_byoc_kit.errors import BackendUnavailable, InputError, ModelError, OptionError
 
 pytestmark = pytest.mark.skipif(
@@ -36,7 +36,7 @@ Module = tvm.IRModule
 # A backend in NumPy, which computes wrong what FAULT says. It is a module, since reproducers run in
 # processes of their own.
 BACKEND = """
-import json, os
+import ctypes, json, os, time
 import numpy as np
 import tvm_byoc_kit as byoc
 
@@ -44,6 +44,8 @@ OPS = ["add", "multiply", "subtract", "tanh", "sigmoid", "exp", "nn.relu", "matm
        "split", "concat"]
 
 KEPT = {}
+DEADLY = {"crashes": lambda: ctypes.string_at(0), "aborts": os.abort, "exits": lambda: os._exit(7),
+          "hangs": lambda: time.sleep(600)}
 
 def names(value):
     if isinstance(value, tuple):
@@ -74,11 +76,14 @@ def wrong(at, ops, operands, results):
     plant = {"always": True, "fused": fused, "wide": first.shape[-1] == 8,
              "negative": bool((first < 0).any()), "positive": bool((first > 0).all()),
              "nan": True, "second": True, "slightly": True, "silent": False, "raises": True,
-             "stale": True, "unsteady": True, "overwrites": True}[kind]
+             "stale": True, "unsteady": True, "overwrites": True,
+             **dict.fromkeys(DEADLY, True)}[kind]
     if not plant:
         return results
     if kind == "raises":
         raise RuntimeError("timeout of the kernel")
+    if kind in DEADLY:
+        DEADLY[kind]()
     if kind == "stale":
         return KEPT.setdefault((at, len(ops)), results)
     if kind == "overwrites":
@@ -111,6 +116,9 @@ def runtime(payload, constants):
             return
         for name, array in zip(program["outputs"], arrays[len(arrays) - count:], strict=True):
             array[...] = values[name]
+            beyond = {"after": array.nbytes, "before": -4}.get(os.environ.get("FAULT"))
+            if beyond is not None:
+                ctypes.memset(array.ctypes.data + beyond, 0, 4)
     return execute
 
 PATTERNS = [(name.replace(".", "_"), "relax." + name) for name in OPS]
@@ -135,6 +143,7 @@ def registered(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     before = dict(backends.REGISTERED)
     monkeypatch.syspath_prepend(str(folder))
     importlib.reload(importlib.import_module("faulty_npu"))
+    monkeypatch.setattr(region_run, "STARTED", set())
     yield
     backends.REGISTERED.clear()
     backends.REGISTERED.update(before)
@@ -272,10 +281,73 @@ def test_what_is_wrong_otherwise_than_by_a_wrong_number_is_told(
     json.dumps(result.to_dict(), allow_nan=False)
 
 
+@pytest.mark.parametrize(
+    ("fault", "problem"),
+    [
+        ("crashes:tanh", "the process was ended by SIGSEGV"),
+        ("aborts:tanh", "the process was ended by SIGABRT"),
+        ("exits:tanh", "the process ended itself, exit(7)"),
+    ],
+)
+def test_what_ends_its_process_is_found_like_a_wrong_number(
+    plant: Plant, tmp_path: Path, fault: str, problem: str
+) -> None:
+    plant(fault)
+    result = byoc.bisect(module(body, 4, 8), "faulty_npu")
+    assert result.diverging == result.regions  # there is a tanh in the second too
+    assert [region.problem for region in result.regions] == [problem, problem]
+    assert ops(result) == ("squashed",)
+    assert [bool(part) for part in result.regions[0].parts] == [True] * 4 + [False]
+    assert all(part.outputs for part in result.regions[0].parts[:4])
+    assert result.verdict.endswith(f"at squashed (faulty_npu.tanh): {problem}")
+    assert "not run" in result.problem
+    json.dumps(result.to_dict(), allow_nan=False)
+    script = result.write_reproducer(tmp_path / "found")
+    with pytest.raises(SystemExit, match="1"):
+        runpy.run_path(str(script))
+
+
+def test_what_does_not_come_to_an_end_is_found_too(plant: Plant) -> None:
+    plant("hangs:nn.relu")
+    result = byoc.bisect(module(body, 4, 8), "faulty_npu", limit=3)
+    assert ops(result) == ("rectified",)
+    assert "nothing was heard of it for 3 s" in result.verdict
+    assert "region 2 (3 ops): not run" in str(result)
+
+
+@pytest.mark.parametrize("fault", ["before", "after"])
+def test_what_writes_beside_its_output_is_told(plant: Plant, fault: str) -> None:
+    plant(fault)
+    mod = module(lambda builder, x: emit(builder, op.tanh(x), "only"), 3, 5)
+    result = byoc.bisect(mod, "faulty_npu")
+    assert ops(result) == ("only",)
+    assert result.regions[0].problem == "it writes outside its output 0"
+    assert result.regions[0].outputs[0].ok
+
+
+def test_a_backend_that_has_run_here_runs_here_again(
+    plant: Plant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = importlib.import_module("faulty_npu").KEPT
+    plant("stale:tanh")  # leaves what it keeps in the memory of its process
+    mod = module(lambda builder, x: emit(builder, op.tanh(x), "only"), 4)
+    byoc.bisect(mod, "faulty_npu")
+    assert not kept
+    byoc.bisect(mod, "faulty_npu", isolate=False)
+    assert kept
+    kept.clear()
+    monkeypatch.setattr(region_run, "STARTED", {"faulty_npu"})
+    byoc.bisect(mod, "faulty_npu", isolate=True)
+    assert not kept
+    byoc.bisect(mod, "faulty_npu")
+    assert kept
+
+
 def test_the_log_says_which_region_runs(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level("DEBUG", "tvm_byoc_kit.region_run"):
         result = byoc.bisect(module(body, 4, 8), "faulty_npu")
-    assert caplog.messages == [f"running {region.name}" for region in result.regions]
+    names = [*(region.name for region in result.regions), "the whole model"]
+    assert caplog.messages == [f"running {name}" for name in names]
 
 
 def test_a_region_that_fails_does_not_hide_the_next(plant: Plant) -> None:
@@ -406,7 +478,7 @@ def test_a_region_that_is_not_run_is_told(plant: Plant) -> None:
         right = byoc.bisect(mod, "faulty_npu", inputs={**given, "condition": np.array(False)})
     assert right
     assert [len(region.outputs) for region in right.regions] == [1, 0]
-    assert "not run with these inputs" in str(right)
+    assert ": not run" in str(right)
     with pytest.warns(UserWarning, match="has an `If`"):
         wrong = byoc.bisect(mod, "faulty_npu", inputs={**given, "condition": np.array(True)})
     assert wrong.diverging[0].composites == ("faulty_npu.exp",)

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
-from tvm_byoc_kit.child_process import ChildFailed, run_in_child
+from tvm_byoc_kit.child_process import ChildDied, ChildFailed, run_in_child
 
 LIMIT = 600.0
 
@@ -47,6 +48,34 @@ def test_a_crash_says_which_signal_it_was(capfd: pytest.CaptureFixture[str]) -> 
     with pytest.raises(ChildFailed, match="SIGSEGV"):
         run_in_child(lambda _report: ctypes.string_at(0), ignore, limit=LIMIT)
     assert capfd.readouterr() == ("", "")
+
+
+def test_a_process_that_ends_itself_says_with_which_code() -> None:
+    with pytest.raises(ChildDied, match=r"ended itself, exit\(3\)"):
+        run_in_child(lambda _report: os._exit(3), ignore, limit=LIMIT)
+
+
+def test_threads_that_a_library_keeps_for_its_caller_are_there_in_the_child() -> None:
+    matrix = torch.ones(256, 256)
+
+    def product(*_report: object) -> float:  # by OpenMP, whose threads are this process's own
+        return float((matrix @ matrix).exp().sum())
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        assert run_in_child(product, ignore, limit=LIMIT) == product()
+        assert run_in_child(product, ignore, limit=LIMIT) == product()
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_what_the_child_prints_is_seen_where_that_is_wanted(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    run_in_child(lambda _report: os.write(1, b"seen"), ignore, limit=LIMIT, quiet=False)
+    run_in_child(lambda _report: os.write(1, b"unseen"), ignore, limit=LIMIT)
+    assert capfd.readouterr() == ("seen", "")
 
 
 def test_an_error_says_what_it_was() -> None:

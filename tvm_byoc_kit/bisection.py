@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tvm_byoc_kit.backend import Backend, get_backend
@@ -18,7 +19,7 @@ from tvm_byoc_kit.occurrences import Walk
 from tvm_byoc_kit.op_names import tag_of, tag_ops
 from tvm_byoc_kit.op_pairing import pair
 from tvm_byoc_kit.partitioning import Partition, partition
-from tvm_byoc_kit.region_run import UNSTEADY, Outcome, run_crossings
+from tvm_byoc_kit.region_run import SECONDS, UNSTEADY, Outcome, Step, rules_for, run_steps
 from tvm_byoc_kit.region_search import RegionSearch
 from tvm_byoc_kit.sample_inputs import generated, given
 from tvm_byoc_kit.verification import Verification, outputs_of
@@ -45,6 +46,8 @@ def bisect(
     tolerance: Tolerance | None = None,
     sizes: Mapping[str, int | Sequence[int]] | None = None,
     seed: int = 0,
+    isolate: bool | None = None,
+    limit: float = SECONDS,
 ) -> Bisection:
     """Compare every region with TVM's own code for it, and look into the first that differs.
 
@@ -54,7 +57,7 @@ def bisect(
     region that diverges every composite is built and run alone; where all of these agree, the
     fewest neighbours that diverge together are searched.
 
-    Everything runs in this process, on this machine's CPU memory: a backend that crashes ends it.
+    The regions run in a child process, so that one that crashes or hangs is a finding too.
 
     Parameters
     ----------
@@ -72,6 +75,11 @@ def bisect(
         Of open dimensions, where inputs are made; 2 where none is given.
     seed : int
         Of the inputs that are made.
+    isolate : bool, optional
+        Whether regions run in a child process, which is a fork of this one. None: unless the
+        backend has run here before, whose threads would not be there. Never where it uses CUDA.
+    limit : float
+        Seconds after which a region in a child process hangs.
 
     Raises
     ------
@@ -82,14 +90,20 @@ def bisect(
     """
     chosen = get_backend(backend)
     chosen.require("device")
+    rules = rules_for(chosen, tolerance, isolate, limit)
     parts = partition(as_model(model), chosen, policy=policy)
     arrays = _arrays(parts, inputs, case, sizes, seed)
     walk = Walk(parts.mod)
     names = _names(parts, walk)
     exe = build(parts, options=options)
     expected, crossings = HostTwin(parts, walk.regions).run(arrays)
-    outcomes = run_crossings(exe, arrays, crossings, walk.regions, tolerance)
-    whole = _whole(exe, arrays, expected, tolerance)
+    *outcomes, whole = run_steps(
+        exe,
+        [_step(walk.regions[crossing.site], crossing) for crossing in crossings],
+        partial(exe.run, arrays),
+        rules,
+        partial(_whole, exe, arrays, expected, tolerance),
+    )
     executions: dict[int, list[Execution]] = {}  # by site, in the order of the first execution
     for outcome, crossing in zip(outcomes, crossings, strict=True):
         executions.setdefault(crossing.site, []).append((crossing, outcome))
@@ -110,7 +124,7 @@ def bisect(
     at = found.regions.index(found.diverging[0])
     site = order[at]
     crossing = next(crossing for crossing, outcome in executions[site] if not outcome)
-    search = RegionSearch(parts, walk, walk.regions[site], names, crossing, options, tolerance)
+    search = RegionSearch(parts, walk, walk.regions[site], names, crossing, options, rules)
     regions = list(found.regions)
     regions[at] = search.look_into(regions[at])
     return replace(
@@ -148,6 +162,10 @@ def _names(parts: Partition, walk: Walk) -> list[str]:
         tag = tag_of(original.ops[partner[position]].call if position in partner else op.call)
         names.append(tag.name if tag is not None else op.name)
     return names
+
+
+def _step(region: RegionCall, crossing: Crossing) -> Step:
+    return Step(region.function, region.name, crossing.inputs, crossing.outputs)
 
 
 def _region(region: RegionCall, names: list[str], executions: list[Execution]) -> RegionCheck:

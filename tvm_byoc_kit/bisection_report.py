@@ -228,7 +228,7 @@ def _listed(names: Sequence[str]) -> str:
 def _summary(found: RegionCheck | Part | Bisection | Verification) -> str:
     problem = getattr(found, "problem", "")
     if not found.outputs and not problem:
-        return "not run with these inputs"
+        return "not run"
     agrees = not problem and all(check.ok for check in found.outputs)
     facts = ["agrees" if agrees else "DIVERGES"]
     if found.outputs:

@@ -11,7 +11,7 @@ from tvm_byoc_kit.building import build
 from tvm_byoc_kit.errors import ByocError
 from tvm_byoc_kit.host_twin import as_host_code
 from tvm_byoc_kit.partitioning import Partition
-from tvm_byoc_kit.region_run import Outcome, run_function, run_region
+from tvm_byoc_kit.region_run import Outcome, Rules, Step, run_function, run_parts
 from tvm_byoc_kit.region_windows import RegionPieces, module_of
 from tvm_byoc_kit.reproducer import Reproducer
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from tvm import IRModule
 
     from tvm_byoc_kit.backend import Backend
-    from tvm_byoc_kit.comparison import Tolerance
     from tvm_byoc_kit.host_twin import Crossing
     from tvm_byoc_kit.occurrences import RegionCall, Walk
     from tvm_byoc_kit.region_windows import Leaf, Window
@@ -46,7 +45,7 @@ class RegionSearch:
         An execution in which it diverges.
     options : optional
         Of the backend.
-    tolerance : Tolerance, optional
+    rules : Rules
     """
 
     def __init__(  # noqa: PLR0917 - all that one region is
@@ -57,12 +56,12 @@ class RegionSearch:
         names: Sequence[str],
         crossing: Crossing,
         options: Any,
-        tolerance: Tolerance | None,
+        rules: Rules,
     ) -> None:
         self._parts = parts
         self._pieces = RegionPieces(region.callee)
         self._options = options
-        self._tolerance = tolerance
+        self._rules = rules
         self._names = _names_of_calls(self._pieces, walk, region, names)
         self._values: dict[Leaf, Any] = dict(zip(self._pieces.params, crossing.inputs, strict=True))
         self._values |= dict(zip(self._pieces.outputs, crossing.outputs, strict=True))
@@ -95,7 +94,7 @@ class RegionSearch:
             title=f"{ops}, of {self._parts.model.origin or 'a module'}",
             backend=self._parts.backend,
             options=self._options,
-            tolerance=self._tolerance,
+            rules=self._rules,
             function=window.function,
             inputs=tuple(self._inputs(window)),
             expected=tuple(self._values[leaf] for leaf in window.writes),
@@ -117,11 +116,12 @@ class RegionSearch:
         """How the calls of each span do as a region of their own."""
         windows = [self._pieces.window(*span) for span in spans]
         exe = self._build(module_of(windows), "main_0", self._parts.backend, self._options)
-        found = []
-        for number, window in enumerate(windows):
+        steps = []
+        for number, (span, window) in enumerate(zip(spans, windows, strict=True)):
             expected = [self._values[leaf] for leaf in window.writes]
-            found.append(run_region(exe, number, self._inputs(window), expected, self._tolerance))
-        return found
+            name = str(self._part(span, Outcome(())))
+            steps.append(Step(f"region_{number}", name, self._inputs(window), expected))
+        return run_parts(exe, steps, self._rules)
 
     def _inputs(self, window: Window) -> list[Any]:
         inputs = [self._values[leaf] for leaf in window.reads]

@@ -17,7 +17,7 @@ from tvm_byoc_kit.errors import ModelError, OptionError
 from tvm_byoc_kit.files import replacing_directory
 from tvm_byoc_kit.model import ImportedModel
 from tvm_byoc_kit.partitioning import Partition
-from tvm_byoc_kit.region_run import run_region
+from tvm_byoc_kit.region_run import SECONDS, Rules, Step, rules_for, run_parts
 from tvm_byoc_kit.region_windows import Window, module_of
 from tvm_byoc_kit.sample_inputs import read_npz
 
@@ -40,7 +40,7 @@ class Reproducer:
     backend : Backend
     options : mapping or dataclass, optional
         Of the backend.
-    tolerance : Tolerance, optional
+    rules : Rules
     function : relax.Function
         The region.
     inputs : tuple
@@ -51,7 +51,7 @@ class Reproducer:
     title: str
     backend: Backend
     options: Any
-    tolerance: Tolerance | None
+    rules: Rules
     function: Any
     inputs: tuple[Any, ...]
     expected: tuple[Any, ...]
@@ -98,14 +98,15 @@ class Reproducer:
             module=re.sub(r"^ *# from .*\n| +$", "", text, flags=re.MULTILINE).strip(),
             backend=self.backend.name,
             options=self.backend.make_options(self.options) or None,
-            tolerance=self.tolerance,
+            tolerance=self.rules.tolerance,
+            limit=self.rules.limit or SECONDS,
         )
 
 
 _TEMPLATE = '''"""{title}
 
 Builds and runs it alone, prints how it compares with what TVM's own code gave for the same inputs,
-and exits with 1 when it diverges. The arrays are in inputs.npz.
+and exits with 1 when it diverges, crashes or hangs. The arrays are in inputs.npz.
 """
 
 from pathlib import Path
@@ -124,6 +125,7 @@ raise SystemExit(
         backend="{backend}",
         options={options},
         tolerance={tolerance},
+        limit={limit:g},  # seconds in a child process; None: in this one, for a debugger
     )
 )
 '''
@@ -180,6 +182,7 @@ def reproduce(
     backend: str,
     options: Mapping[str, Any] | None = None,
     tolerance: Tolerance | None = None,
+    limit: float | None = SECONDS,
 ) -> int:
     """Build the function ``region`` of `module` for `backend`, run it, and print how it compares.
 
@@ -191,6 +194,8 @@ def reproduce(
     backend : str
     options, tolerance
         As for `bisect`.
+    limit : float, optional
+        As for `bisect`; None: it runs in this process.
 
     Returns
     -------
@@ -207,7 +212,8 @@ def reproduce(
     inputs = [_typed(saved[f"input_{at}"], var.ty) for at, var in enumerate(function.params)]
     types = getattr(function.ret_ty, "fields", [function.ret_ty])
     expected = [_typed(saved[f"expected_{at}"], ty) for at, ty in enumerate(types)]
-    outcome = run_region(exe, 0, inputs, expected, tolerance)
+    rules = rules_for(chosen, tolerance, limit is not None, limit or SECONDS)
+    [outcome] = run_parts(exe, [Step("region_0", "the region", inputs, expected)], rules)
     described = [outcome.problem] if outcome.problem else []
     described += map(_described, outcome.outputs)
     print("\n".join(described))  # noqa: T201 - what the script is for

@@ -33,7 +33,9 @@ if TYPE_CHECKING:
     from tvm_byoc_kit.signature import TensorSpec
     from tvm_byoc_kit.variants import Cost
 
-__all__ = ["Executable", "load"]
+__all__ = ["STARTED", "Executable", "load"]
+
+STARTED: set[str] = set()  # the backends of the Executables that have run in this process
 
 
 @dataclass(frozen=True)
@@ -113,6 +115,7 @@ class Executable:
         from tvm.runtime.vm import VirtualMachine
 
         self._check_device()
+        STARTED.add(self.manifest.backend)
         device = _device(self.manifest.target)
         try:
             vm = VirtualMachine(self._runnable, device)
