@@ -520,7 +520,7 @@ def test_another_minor_version_of_tvm_is_refused(
     host_artifact: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here = {"tvm": "0.27.0.post1", "tvm_ffi": "0.1.15", "tvm_byoc_kit": "0.1.0"}
-    monkeypatch.setattr(loading, "versions", lambda: here)
+    monkeypatch.setattr(loading, "version_of", here.__getitem__)
     path = tmp_path / "model.so"
     rewrite(host_artifact, path, change(versions=here | {"tvm": "0.26.1"}))
     with pytest.raises(ArtifactError, match=r'0\.26\.1, here is .*pip install "apache-tvm==0'):

@@ -1,7 +1,8 @@
-"""Processes that only run artifacts: what they import, and that TVM's runtime alone will do."""
+"""Processes that only run artifacts: what they import and load, and that all else may follow."""
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import subprocess
 from collections.abc import Callable
@@ -13,6 +14,7 @@ import pytest
 import tvm
 
 import tvm_byoc_kit as byoc
+from tvm_byoc_kit import bare_runtime
 
 RunPython = Callable[..., subprocess.CompletedProcess[str]]
 X = np.random.default_rng(0).standard_normal((2, 4), dtype=np.float32)
@@ -23,6 +25,10 @@ BACKENDS = [
     pytest.param("openvino", marks=pytest.mark.byoc("openvino", step="runtime")),
 ]
 
+bare = pytest.mark.skipif(
+    bare_runtime.wheel_libraries() is None, reason="needs TVM from its project's wheel"
+)
+
 RUN = """
 import json, sys
 import numpy as np
@@ -30,9 +36,13 @@ import tvm_byoc_kit as byoc
 
 with np.load(sys.argv[2]) as inputs:
     results = byoc.load(sys.argv[1]).run(dict(inputs))
+heavy = {"torch", "onnx", "onnxruntime", "rich", "typer", "tvm"} & sys.modules.keys()
+with open("/proc/self/maps") as maps:
+    libraries = {line.split("/")[-1].strip() for line in maps if "/libtvm_" in line}
+sys.modules["torch"] = None  # it would be imported, for seconds
 import tvm
-heavy = {"torch", "onnx", "onnxruntime", "rich", "typer", "tvm.relax"} & sys.modules.keys()
-print(json.dumps([tvm._RUNTIME_ONLY, sorted(heavy), [x.tolist() for x in results.values()]]))
+facts = sorted(heavy), sorted(libraries), tvm._RUNTIME_ONLY
+print(json.dumps([*facts, [x.tolist() for x in results.values()]]))
 """
 
 
@@ -41,8 +51,9 @@ def answer(done: subprocess.CompletedProcess[str]) -> Any:
     return json.loads(done.stdout.splitlines()[-1])
 
 
+@bare
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_a_process_with_tvms_runtime_alone_runs_an_artifact_and_imports_no_framework(
+def test_a_process_runs_an_artifact_with_tvms_runtime_alone_and_imports_no_framework(
     two_outputs: tvm.IRModule,
     two_outputs_numpy: Callable[..., Any],
     backend: str,
@@ -51,37 +62,150 @@ def test_a_process_with_tvms_runtime_alone_runs_an_artifact_and_imports_no_frame
 ) -> None:
     byoc.compile(two_outputs, backend).export(tmp_path / "m.so")
     np.savez(tmp_path / "in.npz", x=X, y=Y)
-    variables = {"TVM_USE_RUNTIME_LIB": "1"}
+    variables = {"TVM_USE_RUNTIME_LIB": "0" if backend == "example_npu" else "1"}
     done = run_python(RUN, tmp_path / "m.so", tmp_path / "in.npz", **variables)
-    alone, heavy, results = answer(done)
-    assert (alone, heavy) == (True, [])
+    heavy, libraries, runtime_only, results = answer(done)
+    assert heavy == []
+    assert {"libtvm_runtime.so", "libtvm_runtime_extra.so"} <= set(libraries)
+    assert "libtvm_compiler.so" not in libraries
+    assert runtime_only == (backend != "example_npu")  # `import tvm` is still the user's own
     for mine, theirs in zip(results, two_outputs_numpy(X, Y), strict=True):
         np.testing.assert_allclose(mine, theirs, rtol=1e-5, atol=1e-6)
 
 
-def test_the_whole_tvm_comes_without_frameworks_too(
-    host_artifact: Path, tmp_path: Path, run_python: RunPython
+@bare
+@pytest.mark.byoc("example_npu", step="runtime")
+def test_the_compiler_may_follow_the_runtime(
+    npu_artifact: Path,
+    two_outputs_numpy: Callable[..., Any],
+    onnx_path: Path,
+    run_python: RunPython,
 ) -> None:
-    np.savez(tmp_path / "in.npz", x=X, y=Y)
-    alone, heavy, _ = answer(run_python(RUN, host_artifact, tmp_path / "in.npz"))
-    assert (alone, heavy) == (False, ["tvm.relax"])
+    script = """
+import json, sys
+import numpy as np
+import tvm_byoc_kit as byoc
+from tvm_byoc_kit import native
+
+loaded = byoc.load(sys.argv[1])
+inputs = {spec.name: np.ones((2, spec.shape[1]), "float32") for spec in loaded.inputs}
+first, module = loaded.run(inputs), loaded.module
+native.load("core")
+assert "tvm" not in sys.modules
+with native.without_torch():
+    import tvm
+assert not tvm._RUNTIME_ONLY
+same = [first, loaded.run(inputs)]
+assert isinstance(loaded.module, tvm.runtime.Module) and loaded.module is module
+assert isinstance(loaded.vm, tvm.relax.VirtualMachine)
+same.append(loaded.run(inputs))
+byoc.probe("plugin:core")
+tvm.transform.PassContext(config={"relax.ext.tensorrt.options": {}})
+compiled = byoc.compile(sys.argv[2], "example_npu")
+images = {spec.name: np.ones(spec.shape, "float32") for spec in compiled.inputs}
+compiled.export("compiled.so")
+again = byoc.load("compiled.so")
+assert all((again.run(images)[name] == x).all() for name, x in compiled.run(images).items())
+same.append(loaded.run(inputs))
+print(json.dumps([[x.tolist() for x in results.values()] for results in same]))
+"""
+    results = answer(run_python(script, npu_artifact, onnx_path))
+    assert len(results) == 4
+    expected = two_outputs_numpy(np.ones_like(X), np.ones_like(Y))
+    for result in results:
+        for mine, theirs in zip(result, expected, strict=True):
+            np.testing.assert_allclose(mine, theirs, rtol=1e-5, atol=1e-6)
 
 
+@bare
+def test_artifacts_are_loaded_in_threads_while_one_imports_tvm(
+    host_artifact: Path, run_python: RunPython
+) -> None:
+    script = """
+import sys
+sys.modules["torch"] = None
+import importlib, threading
+from concurrent.futures import ThreadPoolExecutor
+import numpy as np
+import tvm_byoc_kit as byoc
+
+together = threading.Barrier(5)
+def run(_):
+    together.wait()
+    exe = byoc.load(sys.argv[1])
+    inputs = {spec.name: np.ones((2, spec.shape[1]), "float32") for spec in exe.inputs}
+    return [x.tolist() for x in exe.run(inputs).values()]
+def compiler():
+    together.wait()
+    return importlib.import_module("tvm").relax.VMExecutable is not None
+with ThreadPoolExecutor(5) as pool:
+    importing, results = pool.submit(compiler), list(pool.map(run, range(4)))
+print(importing.result(), all(result == results[0] for result in results))
+"""
+    done = run_python(script, host_artifact)
+    assert done.stdout.split() == ["True", "True"], done.stderr
+
+
+def test_what_tvm_has_in_python_alone_is_imported_with_it(
+    make_module: Any, tmp_path: Path, run_python: RunPython
+) -> None:
+    unique = make_module({"x": ((4,), "float32")}, tvm.relax.op.unique)
+    double = make_module({"x": ((4,), "bfloat16")}, lambda x: tvm.relax.op.add(x, x))
+    byoc.compile(unique, "llvm").export(tmp_path / "unique.so")
+    byoc.compile(double, "llvm").export(tmp_path / "bfloat16.so")
+    script = """
+import sys
+import numpy as np
+import tvm_byoc_kit as byoc
+exe = byoc.load(sys.argv[1])
+before = "tvm" in sys.modules
+x = np.array([3, 1, 3, 2], "float32")
+if "bfloat16" in sys.argv[1]:
+    import ml_dtypes
+    x = x.astype("bfloat16")
+result = exe(x).astype(int)
+print(before, "tvm" in sys.modules, "torch" in sys.modules, *result)
+"""
+    later = run_python(script, tmp_path / "unique.so")
+    assert later.stdout.split()[1:] == ["True", "False", "1", "2", "3"], later.stderr
+    at_once = run_python(script, tmp_path / "bfloat16.so")
+    assert at_once.stdout.split() == ["True", "True", "False", "6", "2", "6", "4"], at_once.stderr
+
+
+def test_a_tvm_of_ones_own_is_imported_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, wheel = Path(tvm.__file__).parent, "py3-none-manylinux_2_28_x86_64"
+
+    def libraries_of(tag: str, root: Path = here.parent) -> Path | None:
+        (tmp_path / "WHEEL").write_text(f"Tag: {tag}\n", encoding="utf-8")
+        installed = importlib.metadata.PathDistribution(tmp_path)
+        monkeypatch.setattr(installed, "locate_file", root.joinpath)
+        monkeypatch.setattr(bare_runtime, "distribution", lambda _: installed)
+        return bare_runtime.wheel_libraries()
+
+    assert libraries_of(wheel) == here / "lib"
+    assert libraries_of("py3-none-linux_x86_64") is None
+    assert libraries_of(wheel, tmp_path) is None  # another is installed than is imported
+    monkeypatch.setenv("TVM_LIBRARY_PATH", str(here / "lib"))
+    assert libraries_of(wheel) is None
+
+
+@bare
 def test_the_command_line_runs_with_the_runtime_alone(
     host_artifact: Path, run_python: RunPython
 ) -> None:
     script = """
-import json, os, sys
+import json, sys
 from tvm_byoc_kit import cli
 sys.argv = ["tvm-byoc", "run", sys.argv[1], "--json"]
 try:
     cli.app()
 except SystemExit as done:
     assert not done.code
-import tvm
-print(json.dumps([tvm._RUNTIME_ONLY, "torch" in sys.modules, "TVM_USE_RUNTIME_LIB" in os.environ]))
+print(json.dumps(sorted({"tvm", "torch", "onnx"} & sys.modules.keys())))
 """
-    assert answer(run_python(script, host_artifact)) == [True, False, False]
+    assert answer(run_python(script, host_artifact)) == []
 
 
 def test_a_damaged_artifact_is_refused_before_tvm_is_imported(

@@ -24,7 +24,7 @@ from tvm_byoc_kit.manifest import FORMAT, Manifest
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Manifest", "read_manifest", "sha256", "versions", "write_artifact"]
+__all__ = ["Manifest", "read_manifest", "sha256", "version_of", "versions", "write_artifact"]
 
 _READABLE = (1, FORMAT)
 _MEMBER = "manifest.json"
@@ -36,7 +36,7 @@ def versions() -> dict[str, str]:
 
     A plugin is listed with what it was built with, once it is loaded.
     """
-    found = {name: _version(package) for name, package in _PACKAGES.items()}
+    found = {name: version_of(name) for name in _PACKAGES}
     for name, plugin in native.PLUGINS.items():
         if native.is_loaded(plugin) and plugin.library.exists():
             built = native.read_build_info(plugin.directory)
@@ -44,9 +44,10 @@ def versions() -> dict[str, str]:
     return found
 
 
-def _version(package: str) -> str:
+def version_of(name: str) -> str:
+    """The version of `tvm_byoc_kit`, `tvm` or `tvm_ffi`; ``unknown`` when it is not installed."""
     try:
-        return version(package)
+        return version(_PACKAGES[name])
     except PackageNotFoundError:
         return "unknown"
 

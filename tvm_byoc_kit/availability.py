@@ -21,7 +21,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from tvm_byoc_kit import cuda_driver, cuda_toolkit, native, remedies, toolchain
+from tvm_byoc_kit import bare_runtime, cuda_driver, cuda_toolkit, native, remedies, toolchain
 from tvm_byoc_kit.errors import OptionError
 from tvm_byoc_kit.status import Status
 
@@ -298,10 +298,11 @@ def _probe_target(name: str, kind: str) -> Status:
 
 def _probe_function(name: str, function: str) -> Status:
     """Ask for a global function; the kit's own ones are loaded on the way."""
-    tvm = _import_tvm(name)
+    bare = bare_runtime.is_bare() and _function(function) is not None
+    tvm = None if bare else _import_tvm(name)
     if isinstance(tvm, Status):
         return tvm
-    if _function(function) is not None:
+    if tvm is None or _function(function) is not None:
         return _found(name, "")
     plugin = next((p for p in native.PLUGINS.values() if function in p.functions), None)
     if plugin is not None:

@@ -5,18 +5,18 @@ from __future__ import annotations
 import os
 import platform
 import tempfile
-import threading
 from collections.abc import Callable
-from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tvm_byoc_kit import machine
-from tvm_byoc_kit.artifact import Manifest, sha256, versions
+from tvm_byoc_kit.artifact import Manifest, sha256, version_of
 from tvm_byoc_kit.availability import probe
+from tvm_byoc_kit.bare_runtime import is_bare, load_bare
 from tvm_byoc_kit.errors import ArtifactError, BackendUnavailable, OptionError, reason
-from tvm_byoc_kit.native import without_torch
+from tvm_byoc_kit.native import sparing_torch
 from tvm_byoc_kit.payload import PAYLOAD_KIND, missing_remedy
+from tvm_byoc_kit.staging import is_shared
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,7 +42,7 @@ def open_library(path: str | os.PathLike[str], manifest: Manifest) -> Any:
     path = Path(path)
     for check in CHECKS:
         check(path, manifest)
-    _import_tvm()
+    _load_runtime(manifest)
     _check_loaders(manifest)
     import tvm_ffi
 
@@ -61,14 +61,20 @@ def open_library(path: str | os.PathLike[str], manifest: Manifest) -> Any:
     return module
 
 
-def _import_tvm() -> None:
-    """TVM, which registers the loaders of its modules and loads the plugins of entry points.
+def _load_runtime(manifest: Manifest) -> None:
+    """TVM's runtime, or all of TVM where the artifact takes that.
 
     Without torch, which takes longer than all else, and which running a model does not need.
     """
-    alone = threading.active_count() == 1  # else another thread may be importing torch just now
-    with without_torch() if alone else nullcontext():
-        import tvm  # noqa: F401 - the first import decides whether torch comes along
+    with sparing_torch():
+        if _takes_all_of_tvm(manifest) or not load_bare():
+            import tvm  # noqa: F401 - the first import decides whether torch comes along
+
+
+def _takes_all_of_tvm(manifest: Manifest) -> bool:
+    """For a GPU, or for tensors of which TVM itself makes arrays."""
+    values = (*manifest.inputs, *manifest.outputs)
+    return bool(device_probes(manifest)) or not all(is_shared(spec.dtype) for spec in values)
 
 
 def device_probes(manifest: Manifest) -> tuple[str, ...]:
@@ -139,7 +145,7 @@ def _check_gpu(path: Path, manifest: Manifest) -> None:
 
 
 def _check_versions(path: Path, manifest: Manifest) -> None:
-    built, here = manifest.versions.get("tvm", "unknown"), versions()["tvm"]
+    built, here = manifest.versions.get("tvm", "unknown"), version_of("tvm")
     if "unknown" not in (built, here) and _minor(built) != _minor(here):
         raise ArtifactError(
             f"{path} was built with apache-tvm {built}, here is {here}; "
@@ -204,3 +210,6 @@ def _has_function(name: str) -> bool:
 
 def _minor(text: str) -> tuple[str, ...]:
     return tuple(text.split(".")[:2])
+    if tvm_ffi.get_global_func(name, allow_missing=True) is None and is_bare():
+        with sparing_torch():
+            import tvm  # noqa: F401 - loads the plugins of other packages

@@ -18,12 +18,12 @@ import sys
 import threading
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tvm_byoc_kit import pass_options, remedies
+from tvm_byoc_kit import bare_runtime, pass_options, remedies
 from tvm_byoc_kit.errors import OptionError, PluginError
 from tvm_byoc_kit.status import Status
 
@@ -41,7 +41,7 @@ __all__ = [
     "is_runtime_only",
     "load",
     "read_build_info",
-    "runtime_alone",
+    "sparing_torch",
     "without_torch",
 ]
 
@@ -207,7 +207,8 @@ def load(plugin: str | Plugin) -> Status:
     # TVM comes first, for a TVM built with this backend must find its names free. It is imported
     # outside the lock: its import calls `autoload`, maybe in a thread that holds the import lock.
     try:
-        importlib.import_module("tvm")
+        if not bare_runtime.is_bare():
+            importlib.import_module("tvm")
         tvm_ffi = importlib.import_module("tvm_ffi")
     except Exception as error:  # noqa: BLE001 - a broken installation can fail in any way
         remedy = 'pip install --force-reinstall "apache-tvm==0.27.*"'
@@ -215,6 +216,7 @@ def load(plugin: str | Plugin) -> Status:
     with _LOCK:
         if spec not in _LOADED:
             return _load_once(spec, tvm_ffi)
+        _add_pass_options(spec)  # if it was loaded before TVM's compiler
         return _LOADED[spec]
 
 
@@ -265,11 +267,11 @@ def cmake_dir() -> Path:
 def without_torch() -> Iterator[None]:
     """Keep ``import tvm_ffi`` and ``import tvm`` inside the block from importing torch.
 
-    tvm-ffi imports torch wherever it is installed, which costs seconds that a script without torch
-    need not pay. Does nothing once either has been imported. torch can be imported after the block.
+    Both import torch wherever it is installed, which costs seconds that a script without torch need
+    not pay. Does nothing once TVM or torch is imported. torch can be imported after the block.
     """
     modules: dict[str, Any] = sys.modules
-    if "torch" in modules or "tvm_ffi" in modules:
+    if "torch" in modules or "tvm" in modules:
         yield
         return
     modules["torch"] = None
@@ -280,30 +282,16 @@ def without_torch() -> Iterator[None]:
             del modules["torch"]
 
 
-_RUNTIME_VARIABLE = "TVM_USE_RUNTIME_LIB"
+def sparing_torch() -> AbstractContextManager[None]:
+    """`without_torch`, unless another thread may be importing torch just now."""
+    return without_torch() if threading.active_count() == 1 else nullcontext()
 
 
 def is_runtime_only() -> bool:
     """Whether this process has TVM's runtime alone, or will once TVM is imported."""
     if "tvm" in sys.modules:
         return bool(getattr(sys.modules["tvm"], "_RUNTIME_ONLY", False))
-    return os.environ.get(_RUNTIME_VARIABLE) == "1"
-
-
-@contextmanager
-def runtime_alone() -> Iterator[None]:
-    """Let ``import tvm`` inside the block load TVM's runtime without its compiler.
-
-    For programs that compile nothing afterwards. Does nothing once TVM has been imported.
-    """
-    if "tvm" in sys.modules or _RUNTIME_VARIABLE in os.environ:
-        yield
-        return
-    os.environ[_RUNTIME_VARIABLE] = "1"
-    try:
-        yield
-    finally:
-        del os.environ[_RUNTIME_VARIABLE]
+    return os.environ.get("TVM_USE_RUNTIME_LIB") == "1"
 
 
 def _find(plugin: str | Plugin) -> Plugin:
@@ -339,6 +327,10 @@ def _register_in_python(spec: Plugin, tvm_ffi: Any) -> None:
     for function, module, name in _IN_PYTHON.get(spec.name, ()):
         if tvm_ffi.get_global_func(function, allow_missing=True) is None:
             tvm_ffi.register_global_func(function, functools.partial(_call, module, name))
+    _add_pass_options(spec)
+
+
+def _add_pass_options(spec: Plugin) -> None:
     for key, module, name in _PASS_OPTIONS.get(spec.name, ()):
         pass_options.add_pass_option(key, functools.partial(_call, module, name))
 

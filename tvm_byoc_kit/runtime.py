@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from tvm_byoc_kit.artifact import Manifest, read_manifest, write_artifact
 from tvm_byoc_kit.availability import probe
-from tvm_byoc_kit.device_library import DeviceLibrary
+from tvm_byoc_kit.bare_runtime import is_bare
 from tvm_byoc_kit.errors import (
     ArtifactError,
     BackendUnavailable,
@@ -21,6 +22,7 @@ from tvm_byoc_kit.errors import (
 from tvm_byoc_kit.input_checks import checked_inputs
 from tvm_byoc_kit.loading import device_probes, open_library
 from tvm_byoc_kit.machine import is_cuda, why_not_on_gpu
+from tvm_byoc_kit.native import sparing_torch
 from tvm_byoc_kit.staging import Staging, aligned_copy, flatten_outputs, is_shared
 from tvm_byoc_kit.variant_calls import Lane, VariantCalls
 
@@ -56,7 +58,8 @@ class Executable:
 
     Parameters
     ----------
-    module : tvm.relax.VMExecutable or tvm.runtime.Module
+    module : tvm.relax.VMExecutable, DeviceLibrary or tvm_ffi.Module
+        The last of an artifact that was loaded.
     manifest : Manifest
     model : ImportedModel, optional
         What it was built from; `verify` takes its reference from there.
@@ -74,12 +77,27 @@ class Executable:
 
     @property
     def module(self) -> Any:
-        """The underlying ``tvm.runtime.Module``."""
-        return getattr(self._built, "mod", self._built)
+        """The underlying ``tvm.runtime.Module``; before TVM is imported, a ``tvm_ffi.Module``."""
+        module = getattr(self._built, "mod", self._built)
+        if "tvm" in sys.modules and self._is_loaded:
+            import tvm
+
+            # What was wrapped before TVM was imported has not got TVM's class, which adds methods.
+            module.__class__ = tvm.runtime.Module
+        return module
+
+    @property
+    def _is_loaded(self) -> bool:
+        """Whether it is from an artifact."""
+        import tvm_ffi
+
+        return isinstance(self._built, tvm_ffi.Module)
 
     @property
     def _runnable(self) -> Any:
         """What a virtual machine is made from: an executable is compiled, a library is loaded."""
+        from tvm_byoc_kit.device_library import DeviceLibrary
+
         return self.module if isinstance(self._built, DeviceLibrary) else self._built
 
     @property
@@ -94,7 +112,7 @@ class Executable:
 
     @property
     def vm(self) -> Any:
-        """The ``tvm.relax.VirtualMachine`` of the calling thread.
+        """The ``tvm.relax.VirtualMachine`` of the calling thread; imports TVM.
 
         Raises
         ------
@@ -103,30 +121,50 @@ class Executable:
         ModelError
             When TVM cannot start the model, for instance with a weight that has no elements.
         """
+        with sparing_torch():
+            from tvm.runtime.vm import VirtualMachine
+
+        if not isinstance(self._this_thread().vm, VirtualMachine):
+            self._threads.own = self._start(self._whole_machine)
         return self._this_thread().vm
 
     def _this_thread(self) -> _Thread:
         thread: _Thread | None = getattr(self._threads, "own", None)
         if thread is None:
-            thread = self._threads.own = self._start()
+            bare = self._is_loaded and not self._on_gpu
+            thread = self._start(self._bare_machine if bare else self._whole_machine)
+            self._threads.own = thread
         return thread
 
-    def _start(self) -> _Thread:
-        from tvm.runtime.vm import VirtualMachine
-
+    def _start(self, make_machine: Callable[[], Any]) -> _Thread:
         self._check_device()
         STARTED.add(self.manifest.backend)
-        device = _device(self.manifest.target)
         try:
-            vm = VirtualMachine(self._runnable, device)
+            vm = make_machine()
             call = vm[self.manifest.entry]
         except Exception as error:  # whatever TVM and the regions' runtimes raise
             raise ModelError(f"TVM cannot start the model: {reason(error)}") from error
         staging = None
         if not self._on_gpu and Staging.fits(self.inputs):
             staging = Staging(self.inputs)
-        lane = Lane(vm, device if self._on_gpu else None, self.outputs)
-        return _Thread(vm, call, staging, lane)
+        device = _device(self.manifest.target) if self._on_gpu else None
+        return _Thread(vm, call, staging, Lane(vm, device, self.outputs))
+
+    def _whole_machine(self) -> Any:
+        from tvm.runtime.vm import VirtualMachine
+
+        return VirtualMachine(self._runnable, _device(self.manifest.target))
+
+    def _bare_machine(self) -> Any:
+        """A virtual machine on the CPU without TVM's Python class for it."""
+        try:
+            return _start_on_cpu(self._built)
+        except Exception:  # it calls what TVM has in Python, such as relax.run.unique
+            if not is_bare():
+                raise
+            with sparing_torch():
+                import tvm  # noqa: F401 - registers that
+            return _start_on_cpu(self._built)
 
     def run(self, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
         """Run once.
@@ -252,7 +290,7 @@ class Executable:
         ArtifactError
             When it cannot be written or linked, or was itself loaded from an artifact.
         """
-        if not isinstance(self._built, DeviceLibrary) and self._built is self.module:
+        if self._is_loaded:
             raise ArtifactError(
                 "an Executable that was loaded from an artifact cannot be linked again; copy the "
                 "artifact's file"
@@ -307,6 +345,16 @@ def load(path: str | os.PathLike[str]) -> Executable:
     """
     manifest = read_manifest(path)
     return Executable(open_library(path, manifest), manifest)
+
+
+def _start_on_cpu(library: Any) -> Any:
+    machine = library["vm_load_executable"]()
+    machine["vm_initialization"](_CPU, 0, _POOLED_ALLOCATOR)
+    return machine
+
+
+_CPU = 1  # as DLPack numbers kinds of devices
+_POOLED_ALLOCATOR = 2  # as tvm.runtime.vm.VirtualMachine numbers them
 
 
 def _device(target: str) -> Any:

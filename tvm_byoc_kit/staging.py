@@ -53,7 +53,7 @@ def _aligned(shape: tuple[int, ...], dtype: Any) -> tuple[np.ndarray, Any]:
 
 def flatten_outputs(result: Any) -> list[Any]:
     """The tensors in what a function of the virtual machine gave."""
-    if hasattr(result, "numpy"):
+    if hasattr(result, "__dlpack__"):
         return [result]
     return [leaf for member in result for leaf in flatten_outputs(member)]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,10 +10,10 @@ import typer
 
 from tvm_byoc_kit.cli.arrays import describe, read_inputs, write_npz
 from tvm_byoc_kit.cli.options import Inputs, Json, Seed
-from tvm_byoc_kit.cli.output import show_facts, working, writing
+from tvm_byoc_kit.cli.output import show_facts, writing
 from tvm_byoc_kit.cli.program import cli
 from tvm_byoc_kit.errors import OptionError
-from tvm_byoc_kit.terminal import make_console
+from tvm_byoc_kit.terminal import make_console, progress, quiet_native_log
 
 
 @cli.command()
@@ -38,8 +37,9 @@ def run(
     import tvm_byoc_kit as byoc
 
     console = make_console()
-    with _light_tvm(artifact), working(console, artifact, "running"):
+    with quiet_native_log():
         exe = byoc.load(artifact)
+    with progress(console, "running"), quiet_native_log():
         results = exe.run(read_inputs(exe, inputs, seed))
     schedules: tuple[Any, ...] = ()
     if exe.manifest.backend == "example_npu":
@@ -72,12 +72,3 @@ def run(
                 console.print(f"wrote {path}", markup=False)
 
     show_facts(console, as_json, facts, show)
-
-
-def _light_tvm(artifact: Path) -> AbstractContextManager[None]:
-    """TVM without its compiler, which is not needed; only that TVM loads its CUDA library, too."""
-    from tvm_byoc_kit.artifact import read_manifest
-    from tvm_byoc_kit.loading import device_probes
-    from tvm_byoc_kit.native import runtime_alone
-
-    return nullcontext() if device_probes(read_manifest(artifact)) else runtime_alone()
