@@ -6,10 +6,9 @@ import functools
 import importlib
 import re
 import threading
-from collections.abc import Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any
 
 from tvm_byoc_kit import remedies
 from tvm_byoc_kit.errors import BackendUnavailable, OptionError, reason
@@ -24,47 +23,21 @@ VENDORS = {"tensorrt": "tensorrt", "tensorrt_rtx": "tensorrt-rtx"}
 _VERSIONS = {"tensorrt": (10, 11), "tensorrt_rtx": (1,)}
 
 
-class Log(Sequence[str]):
-    """The errors that the vendor reported while a ``with vendor.messages()`` block ran.
-
-    Each is one line, and is there once; `messages` has everything.
-    """
+class Log:
+    """The errors that the vendor reported while a ``with vendor.messages()`` block ran."""
 
     def __init__(self) -> None:
-        self._messages: list[tuple[str, str]] = []
+        self._lines: dict[str, None] = {}
 
-    def add(self, severity: str, text: str) -> None:
-        """Take a message; `severity` is ``INTERNAL_ERROR``, ``ERROR``, ``WARNING`` …."""
-        self._messages.append((severity, text))
-
-    @property
-    def messages(self) -> tuple[tuple[str, str], ...]:
-        """Severity and text of each, in the order of arrival."""
-        return tuple(self._messages)
+    def add(self, text: str) -> None:
+        """Take an error."""
+        if not _is_expected(text):
+            self._lines[" ".join(text.split())] = None
 
     @property
     def errors(self) -> str:
-        """The errors on one line; empty when there are none."""
-        return "; ".join(self)
-
-    @property
-    def warnings(self) -> str:
-        """The warnings, as `errors` gives the errors."""
-        return "; ".join(self._texts("WARNING"))
-
-    def _texts(self, severity: str) -> tuple[str, ...]:
-        texts = (" ".join(text.split()) for name, text in self._messages if severity in name)
-        return tuple(dict.fromkeys(text for text in texts if not _is_expected(text)))
-
-    @overload
-    def __getitem__(self, index: int) -> str: ...
-    @overload
-    def __getitem__(self, index: slice) -> tuple[str, ...]: ...
-    def __getitem__(self, index: int | slice) -> str | tuple[str, ...]:
-        return self._texts("ERROR")[index]
-
-    def __len__(self) -> int:
-        return len(self._texts("ERROR"))
+        """All on one line, each once; empty when there are none."""
+        return "; ".join(self._lines)
 
 
 def _is_expected(text: str) -> bool:
@@ -124,11 +97,11 @@ class Vendor:
 _COLLECTING: dict[int, list[Log]] = {}
 
 
-def _deliver(severity: str, text: str) -> None:
+def _deliver(text: str) -> None:
     own = _COLLECTING.get(threading.get_ident())
     logs = own[-1:] if own else [log for logs in list(_COLLECTING.values()) for log in logs]
     for log in logs:
-        log.add(severity, text)
+        log.add(text)
 
 
 def find_vendor(preferred: str | None = None) -> Vendor:
@@ -184,7 +157,7 @@ def _make_logger(module: Any) -> Any:
             module.ILogger.__init__(self)  # pybind11 wants it called by name
 
         def log(self, severity: Any, message: str) -> None:
-            if int(severity) <= int(module.ILogger.WARNING):
-                _deliver(severity.name, message)
+            if int(severity) <= int(module.ILogger.ERROR):
+                _deliver(message)
 
     return Logger()
