@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -191,6 +192,31 @@ def test_many_rows_are_planned_at_the_best_rate() -> None:
     assert found.seconds == pytest.approx(100_000 / 16 * 4.0)
 
 
+@pytest.mark.parametrize("rows", [1025, 1311, 2047, 3000])
+@pytest.mark.parametrize(
+    "costs", [{1: 1.0, 7: 3.1, 16: 7.3}, {5: 2.0, 12: 4.81, 13: 5.2}, {3: 1.0, 8: 1.1}]
+)
+def test_beyond_the_rows_that_are_planned_the_cost_is_still_the_least(
+    rows: int, costs: dict[int, float]
+) -> None:
+    least = [0.0]
+    for total in range(1, rows + 1):
+        least.append(min(cost + least[max(0, total - size)] for size, cost in costs.items()))
+    found = plan(rows, *costs, costs=costs)
+    assert_covers(found, rows)
+    assert found.seconds == pytest.approx(least[rows], rel=1e-12)
+
+
+@pytest.mark.parametrize("rows", [10**9, 10**30, np.int64(2**40)])
+def test_a_plan_of_endless_calls_is_refused_with_what_is_not(rows: Any) -> None:
+    with pytest.raises(InputError, match=f"n={rows} would take .* give it 2097152 rows at a time"):
+        plan(rows, 1, 4, 16)
+
+
+def test_what_is_told_to_be_planned_is() -> None:
+    assert len(plan(2097152, 1, 4, 16).steps) == 2097152 // 16
+
+
 def test_a_large_bucket_is_used_whole() -> None:
     assert calls(plan(3000, 1, 3000)) == [("b3000", 0, 3000, 0)]
     assert [step.sizes["n"] for step in plan(7000, 500, 3000).steps] == [3000, 3000, 500, 500]
@@ -228,7 +254,17 @@ def test_unknown_and_missing_dimensions_are_refused() -> None:
         dispatcher.plan({})
 
 
-@pytest.mark.parametrize("size", ["3", 3.0, None])
+@pytest.mark.parametrize("size", [np.int64(5), np.uint8(5)])
+def test_a_size_may_be_of_numpy(size: Any) -> None:
+    assert plan(size, 1, 4) == plan(5, 1, 4)
+
+
+def test_a_negative_size_is_refused() -> None:
+    with pytest.raises(InputError, match="has size -1, and this artifact takes 1 to any size"):
+        plan(-1, 1, 4)
+
+
+@pytest.mark.parametrize("size", ["3", 3.0, None, True])
 def test_a_size_is_a_whole_number(size: Any) -> None:
     with pytest.raises(OptionError, match=f"the size of 'n' is {size!r}; expected a whole number"):
         plan(size, 4)

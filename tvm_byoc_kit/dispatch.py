@@ -32,6 +32,7 @@ __all__ = ["Dispatcher", "Plan", "Step"]
 
 _CACHED = 256  # plans, and with them what callers ask for most
 _MOST_ROWS = 1024  # that are planned; more are run at the best rate until so many are left
+_MOST_CALLS = 1 << 17  # of one plan
 _BASE = 1 << 14  # of the weights without costs: what is planned has fewer rows
 
 
@@ -141,10 +142,10 @@ class Dispatcher:
         OptionError
             For a dimension that there is not, or one without a size that is a whole number.
         InputError
-            For a size that no build takes.
+            For a size that no build takes, or a batch of more calls than a plan may have.
         """
         for name, size in sizes.items():
-            if not isinstance(size, Integral):
+            if not isinstance(size, Integral) or isinstance(size, bool):
                 raise OptionError(f"the size of '{name}' is {size!r}; expected a whole number")
         named = {self._named(name): int(size) for name, size in sizes.items()}
         missing = [name for name in self._dimensions if name not in named]
@@ -199,6 +200,12 @@ class Dispatcher:
         weights = np.array([choice.weight if choice else np.inf for choice in singles])
         cheapest = int(np.argmin(weights / np.arange(1, most + 1))) + 1
         repeats = -(-(rows - most) // cheapest)
+        if repeats > _MOST_CALLS:
+            raise InputError(
+                f"{batch}={rows} would take {repeats} calls and more, and a plan may have "
+                f"{_MOST_CALLS}; give it {_MOST_CALLS * cheapest} rows at a time, or compile the "
+                "model for a larger batch"
+            )
         rows -= repeats * cheapest
         taken = [cheapest] * repeats + _cheapest_sum(weights, rows)
         return [(number, singles[number - 1]) for number in sorted(taken, reverse=True)]
