@@ -231,10 +231,25 @@ def test_a_missing_compiler_is_named_with_its_remedy(
 # What can be wrong with the file
 
 
-def test_a_missing_file_and_a_directory_are_named(tmp_path: Path) -> None:
-    for path in (tmp_path / "nothing.so", tmp_path):
-        with pytest.raises(ArtifactError, match="no such artifact"):
-            byoc.load(path)
+def test_what_is_no_file_or_cannot_be_read_is_named(tmp_path: Path) -> None:
+    (tmp_path / "loop.so").symlink_to("loop.so")
+    os.mkfifo(tmp_path / "pipe.so")
+    for name, message in {
+        "nothing.so": r"no such artifact: .*nothing\.so",
+        "loop.so": r"no such artifact: .*loop\.so",
+        "pipe.so": r"pipe\.so is no file",
+        "": "is no file",
+        "x" * 300: "cannot be read: File name too long",
+    }.items():
+        with pytest.raises(ArtifactError, match=message):
+            byoc.load(tmp_path / name)
+
+
+def test_a_huge_file_without_a_manifest_is_refused_at_once(tmp_path: Path) -> None:
+    with (tmp_path / "model.so").open("wb") as file:
+        file.truncate(1 << 31)
+    with pytest.raises(ArtifactError, match="has no manifest"):
+        byoc.load(tmp_path / "model.so")
 
 
 @pytest.mark.parametrize("content", [b"", b"text", b"\x7fELF" + bytes(1000), b"PK\x05\x06"])

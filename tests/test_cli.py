@@ -428,7 +428,27 @@ def test_output_that_cannot_be_written_is_one_line(tmp_path: Path, arguments: li
             stdout=full, stderr=subprocess.PIPE, text=True, check=False, cwd=tmp_path,
         )  # fmt: skip
     assert done.returncode == 1
-    assert re.fullmatch(r"tvm-byoc: cannot write the output: .*No space left.*\n", done.stderr)
+    assert re.fullmatch(r"tvm-byoc: cannot write the output, .*No space left.*\n", done.stderr)
+
+
+def test_a_file_that_the_system_refuses_is_named(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused() -> None:
+        raise PermissionError(13, "Permission denied", "/some/cache")
+
+    monkeypatch.setattr("tvm_byoc_kit.doctor.doctor", refused)
+    done = command("doctor")
+    assert (done.code, done.err) == (1, "tvm-byoc: cannot use '/some/cache': Permission denied\n")
+
+
+@pytest.mark.parametrize("closed", ["<&- >&- 2>&-", ">&-"])
+def test_streams_that_are_closed_do_not_matter(artifact: Path, tmp_path: Path, closed: str) -> None:
+    out = tmp_path / "out.npz"
+    command = f"{sys.executable} -m tvm_byoc_kit.cli run {artifact} --output {out}"
+    assert subprocess.run(f"{command} {closed}", shell=True, check=False).returncode == 0  # noqa: S602
+    with np.load(out) as outputs:
+        assert "logits" in outputs.files
 
 
 def test_run_without_inputs_takes_random_ones(command: Command, artifact: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+import sys
 import zipfile
 from dataclasses import replace
 from pathlib import Path
@@ -28,7 +29,11 @@ npu = pytest.mark.byoc("example_npu", step="runtime")
 needs_gcc = pytest.mark.skipif(not byoc.probe("compiler"), reason="needs a C compiler")
 
 
-def written(path: Path, manifest: Manifest, content: bytes = b"\x7fELF of some kind") -> Path:
+# What a library of this machine begins with.
+HEADER = Path(sys.executable).resolve().read_bytes()[:20]
+
+
+def written(path: Path, manifest: Manifest, content: bytes = HEADER) -> Path:
     """An artifact whose library is no library."""
     write_artifact(path, manifest, lambda place: Path(place).write_bytes(content))
     return path
@@ -236,6 +241,18 @@ def test_what_stands_against_loading_is_told_with_the_remedy(
     assert found.intact
     assert re.search(message, found.refusal)
     assert found.to_dict()["loads_here"] is False
+
+
+@pytest.mark.parametrize("at", [0, 4, 5, 18], ids=["magic", "class", "byte order", "processor"])
+def test_a_library_of_another_kind_than_the_manifest_says_is_told(
+    host_exe: byoc.Executable, tmp_path: Path, at: int
+) -> None:
+    assert not inspect_artifact(written(tmp_path / "m.so", host_exe.manifest)).refusal
+    other = bytes(byte ^ (number == at) * 3 for number, byte in enumerate(HEADER))
+    for content in (other, HEADER[:at]):
+        found = inspect_artifact(written(tmp_path / "m.so", host_exe.manifest, content))
+        assert found.intact
+        assert "holds no library for this machine" in found.refusal
 
 
 def test_a_package_that_a_backend_needs_is_missed(

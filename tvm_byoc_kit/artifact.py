@@ -107,13 +107,15 @@ def read_manifest(path: str | os.PathLike[str]) -> Manifest:
     Raises
     ------
     ArtifactError
-        When the file is missing, truncated, not an artifact, or of a later format.
+        When the file is missing, unreadable, truncated, not an artifact, or of a later format.
     """
     path = Path(path)
-    if not path.is_file():
-        raise ArtifactError(f"no such artifact: {path}")
     try:
         data = json.loads(_manifest_text(path))
+    except ArtifactError:
+        raise
+    except OSError as error:
+        raise ArtifactError(f"{path} cannot be read: {error.strerror}") from error
     except Exception as error:  # zipfile raises many types on damaged archives
         raise ArtifactError(
             f"{path} has no manifest: it is truncated, stripped, or was not written by "
@@ -134,6 +136,9 @@ def read_manifest(path: str | os.PathLike[str]) -> Manifest:
 
 def _manifest_text(path: Path) -> bytes:
     """The one member of the archive that the file ends with; its checksum has been checked."""
+    if not path.is_file():
+        there = f"{path} is no file, and so no artifact"
+        raise ArtifactError(there if path.exists() else f"no such artifact: {path}")
     with zipfile.ZipFile(path) as archive:
         (member,) = archive.infolist()
         if member.file_size > _LARGEST_MANIFEST:

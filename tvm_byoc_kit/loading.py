@@ -124,6 +124,23 @@ def _check_machine(path: Path, manifest: Manifest) -> None:
         )
 
 
+def _check_library(path: Path, _manifest: Manifest) -> None:
+    if _kind_of_elf(path) != _kind_of_elf(_PYTHON):
+        raise ArtifactError(
+            f"{path} holds no library for this machine, whatever its manifest says; export it again"
+        )
+
+
+_PYTHON = Path("/proc/self/exe")
+
+
+def _kind_of_elf(path: Path) -> bytes:
+    """Magic, class and byte order, and processor, of the header of a library or program."""
+    with path.open("rb") as file:
+        header = file.read(20)
+    return header[:6] + header[18:]
+
+
 def _check_cpu(path: Path, manifest: Manifest) -> None:
     missing = machine.missing_cpu_features(manifest.cpu)
     if missing:
@@ -160,6 +177,7 @@ CHECKS: tuple[Check, ...] = (
     _check_cpu,
     _check_gpu,
     _check_versions,
+    _check_library,
 )
 
 

@@ -30,18 +30,30 @@ cli = typer.Typer(
 def app() -> None:
     """Entry point: an error of the kit is one line on stderr and exit code 1, no traceback."""
     interrupts = _note_interrupts()
+    _open_streams()
     try:
         cli()
     except ByocError as error:
         fail(str(error))
-    except OSError as error:  # the terminal, pipe or file that the output goes to
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is still buffered has nowhere to go
-        fail(f"cannot write the output: {error}")
+    except OSError as error:
+        if error.filename is None:  # the terminal, pipe or file that the output goes to
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is buffered has nowhere to go
+            fail(f"cannot write the output, or a temporary file: {error.strerror or error}")
+        fail(f"cannot use {str(error.filename)!r}: {error.strerror}")
     except Exception:
         # TVM hands an interrupt of a function that it called on as an error of its own.
         if interrupts:
             sys.exit(_INTERRUPTED)
         raise
+
+
+def _open_streams() -> None:
+    """Standard streams that were closed lead nowhere, instead of into the next file opened."""
+    while (number := os.open(os.devnull, os.O_RDWR)) <= 2:  # noqa: PLR2004 - the lowest free one
+        pass
+    os.close(number)
+    sys.stdout = sys.stdout or open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+    sys.stderr = sys.stderr or open(2, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
 
 
 _INTERRUPTED = 130  # as shells have it: 128 and the signal's number
