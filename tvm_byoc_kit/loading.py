@@ -223,11 +223,11 @@ def _check_payload_runtime(manifest: Manifest, unknown: str) -> None:
 def _has_function(name: str) -> bool:
     import tvm_ffi
 
+    if tvm_ffi.get_global_func(name, allow_missing=True) is None and is_bare():
+        with sparing_torch():
+            import tvm  # noqa: F401 - loads the plugins of other packages
     return tvm_ffi.get_global_func(name, allow_missing=True) is not None
 
 
 def _minor(text: str) -> tuple[str, ...]:
     return tuple(text.split(".")[:2])
-    if tvm_ffi.get_global_func(name, allow_missing=True) is None and is_bare():
-        with sparing_torch():
-            import tvm  # noqa: F401 - loads the plugins of other packages
