@@ -13,7 +13,7 @@ import pytest
 from tvm import relax
 
 import tvm_byoc_kit as byoc
-from tvm_byoc_kit import native, plugin_build
+from tvm_byoc_kit import native, plugin_build, remedies
 
 SCRIPT = """
 import sys, warnings
@@ -178,7 +178,7 @@ def test_a_library_without_its_package_counts_as_stale(
     openvino_plugin: Path, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     copy_plugin(openvino_plugin, place)
-    monkeypatch.setattr(plugin_build, "_version", lambda _package: "unknown")
+    monkeypatch.setattr(remedies, "version_of", lambda _package: "unknown")
     assert "and unknown is installed" in plugin_build.inspect("openvino").detail
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import html
-import importlib.metadata
 import json
 import re
 from dataclasses import asdict
@@ -16,7 +15,7 @@ from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING, Any
 
-from tvm_byoc_kit import graph_layout
+from tvm_byoc_kit import graph_layout, remedies
 from tvm_byoc_kit.backends.example_npu_schedule import ENGINES, TIERS
 
 if TYPE_CHECKING:
@@ -88,7 +87,7 @@ def _content(coverage: Coverage, schedules: Iterable[Schedule]) -> dict[str, Any
         "format": _FORMAT,
         "model": coverage.model,
         "backend": coverage.backend,
-        "versions": {"tvm-byoc-kit": _kit_version(), "TVM": coverage.tvm},
+        "versions": {"tvm-byoc-kit": remedies.version_of(remedies.KIT, ""), "TVM": coverage.tvm},
         "totals": _totals(coverage),
         "ops": _ops(coverage),
         "regions": [asdict(region) for region in coverage.regions],
@@ -106,19 +105,12 @@ def _content(coverage: Coverage, schedules: Iterable[Schedule]) -> dict[str, Any
 
 
 def _ops(coverage: Coverage) -> list[dict[str, Any]]:
-    """Regions by position: TVM makes their names of all ops in them, so they can be very long."""
+    """With regions by position: their names stand in the list of regions alone."""
     position = {region.name: i for i, region in enumerate(coverage.regions)}
     return [
         asdict(op) | {"region": None if op.region is None else position[op.region]}
         for op in coverage.ops
     ]
-
-
-def _kit_version() -> str:
-    try:
-        return importlib.metadata.version("tvm-byoc-kit")
-    except importlib.metadata.PackageNotFoundError:
-        return ""  # run from a checkout
 
 
 def _totals(coverage: Coverage) -> dict[str, Any]:

@@ -10,31 +10,29 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import time
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
-from tvm_byoc_kit.atomic_file import TEMPORARY, write_whole
 from tvm_byoc_kit.errors import ArtifactError
+from tvm_byoc_kit.files import UNFINISHED, replacing
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-__all__ = ["FileCache", "cache_directory"]
+__all__ = ["FileCache", "cache_directory", "user_cache"]
 
 _ABANDONED_SECONDS = 3600.0
 
 
 def cache_directory(variable: str, name: str) -> Path:
-    """The folder that an environment variable names, or the one called `name` in the user's cache.
+    """The folder that an environment variable names, or one called `name` in the user's cache."""
+    chosen = os.environ.get(variable)
+    return Path(chosen) if chosen else user_cache() / name
 
-    That is ``$XDG_CACHE_HOME/tvm_byoc_kit``, or ``~/.cache/tvm_byoc_kit``.
-    """
-    if chosen := os.environ.get(variable):
-        return Path(chosen)
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return cache / "tvm_byoc_kit" / name
+
+def user_cache() -> Path:
+    """The kit's folder in the user's cache: in ``$XDG_CACHE_HOME``, or in ``~/.cache``."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "tvm_byoc_kit")
 
 
 class FileCache:
@@ -94,7 +92,9 @@ class FileCache:
             When it cannot be written: a build goes on without.
         """
         try:
-            write_whole(self._path(key), data)
+            self.directory.mkdir(parents=True, exist_ok=True)
+            with replacing(self._path(key)) as unfinished:
+                unfinished.write_bytes(data)
             self._shrink()
         except OSError as error:
             warnings.warn(
@@ -110,19 +110,14 @@ class FileCache:
     def clear(self) -> int:
         """Remove all files, and what interrupted processes left; gives the number of files."""
         removed = sum(_remove(path) for path in self.files())
-        for path in self._unfinished():
-            _remove(path)
+        for path in self.directory.glob(f"{UNFINISHED}*"):
+            with contextlib.suppress(OSError):
+                if time.time() - path.stat().st_mtime > _ABANDONED_SECONDS:
+                    shutil.rmtree(path)
         return removed
 
     def _path(self, key: str) -> Path:
         return self.directory / f"{key}{self.suffix}"
-
-    def _unfinished(self) -> Iterator[Path]:
-        """Files that no process can be writing any more."""
-        for path in self.directory.glob(f"{TEMPORARY}*"):
-            with contextlib.suppress(OSError):
-                if time.time() - path.stat().st_mtime > _ABANDONED_SECONDS:
-                    yield path
 
     def _shrink(self) -> None:
         """Remove what was not used for longest, until the rest fits; the newest always stays."""

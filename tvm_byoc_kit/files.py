@@ -12,7 +12,10 @@ from tvm_byoc_kit.errors import OptionError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["new_folder", "replacing", "replacing_directory"]
+__all__ = ["UNFINISHED", "new_folder", "replacing", "replacing_directory"]
+
+#: How the names of folders with what is unfinished begin.
+UNFINISHED = ".byoc-"
 
 
 @contextmanager
@@ -30,7 +33,7 @@ def replacing(path: Path) -> Iterator[Path]:
         return
     target = path.resolve()
     # Beside the target, so that the rename stays on one file system.
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".byoc-") as work:
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=UNFINISHED) as work:
         unfinished = Path(work, "unfinished")
         yield unfinished
         unfinished.replace(target)
@@ -46,7 +49,7 @@ def replacing_directory(path: Path) -> Iterator[Path]:
         Where it leads, if it is a link. A directory that is there is removed with all it holds.
     """
     target = path.resolve()
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".byoc-") as work:
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=UNFINISHED) as work:
         unfinished = Path(work, "unfinished")
         unfinished.mkdir()
         yield unfinished
@@ -72,7 +75,7 @@ def new_folder(path: Path) -> Iterator[Path]:
         raise OptionError(f"{path} {what}; give a folder that is empty or not there")
     try:
         if target.exists():
-            with tempfile.TemporaryDirectory(dir=target, prefix=".byoc-") as work:
+            with tempfile.TemporaryDirectory(dir=target, prefix=UNFINISHED) as work:
                 yield Path(work)
                 for item in list(Path(work).iterdir()):
                     item.replace(target / item.name)

@@ -7,7 +7,6 @@ takes the place of the backend's executor in Python, and is used from then on.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import importlib.metadata
 import importlib.util
@@ -26,6 +25,8 @@ from typing import Any
 from tvm_byoc_kit import native, remedies, toolchain
 from tvm_byoc_kit.availability import probe
 from tvm_byoc_kit.errors import OptionError, PluginError
+from tvm_byoc_kit.file_cache import user_cache
+from tvm_byoc_kit.files import replacing
 from tvm_byoc_kit.status import Status
 
 __all__ = [
@@ -90,7 +91,7 @@ class Buildable:
         digest = hashlib.sha256()
         for path in sorted(self.sources.iterdir()):
             digest.update(path.name.encode() + b"\0" + path.read_bytes())
-        return {self.package: _version(self.package), "sources": digest.hexdigest()}
+        return {self.package: remedies.version_of(self.package), "sources": digest.hexdigest()}
 
 
 BUILDABLE: Mapping[str, Buildable] = {
@@ -201,13 +202,9 @@ def _find(name: str) -> Buildable:
 
 def _places(plugin: Buildable) -> tuple[Path, Path]:
     """In the kit's own folder, which goes with the environment; in the user's cache."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     # Environments share the cache, and each has its own versions.
     environment = hashlib.sha256(str(native.LIB_DIR).encode()).hexdigest()[:16]
-    return (
-        native.LIB_DIR / "built" / plugin.name,
-        cache / "tvm_byoc_kit" / environment / plugin.name,
-    )
+    return native.LIB_DIR / "built" / plugin.name, user_cache() / environment / plugin.name
 
 
 def _writable_place(plugin: Buildable) -> Path:
@@ -284,7 +281,7 @@ def _run_cmake(plugin: Buildable, target: Path, build: Path, installed: Path) ->
         "TvmByocKit_DIR": str(native.cmake_dir()),
         plugin.cmake_variable: str(package / plugin.cmake),
         "BYOC_RPATH": ";".join(rpath),
-        "BYOC_KIT_VERSION": _version(remedies.KIT),
+        "BYOC_KIT_VERSION": remedies.version_of(remedies.KIT),
     }
     options = [f"-D{name}={value}" for name, value in definitions.items()]
     if ninja is not None:
@@ -326,12 +323,6 @@ def _library_path(folder: Path, target: Path) -> str:
     return str(folder)
 
 
-def _version(package: str) -> str:
-    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-        return importlib.metadata.version(package)
-    return "unknown"  # run from a checkout, or not installed by pip
-
-
 def _record(plugin: Buildable, installed: Path) -> None:
     """Add what the plugin fits to its build information, to be compared when it is loaded."""
     path = installed / _INFO
@@ -342,7 +333,6 @@ def _record(plugin: Buildable, installed: Path) -> None:
 def _put(installed: Path, target: Path, spec: native.Plugin) -> Path:
     """Move the files into place, each at once: a process may be loading what was there."""
     for name in (spec.library.name, _INFO):
-        unfinished = target / f".{name}.{os.getpid()}"
-        shutil.copyfile(installed / name, unfinished)
-        unfinished.replace(target / name)
+        with replacing(target / name) as unfinished:
+            shutil.copyfile(installed / name, unfinished)
     return spec.library

@@ -11,7 +11,15 @@ from urllib.parse import unquote, urlparse
 
 from tvm_byoc_kit import toolchain
 
-__all__ = ["cxx_compiler", "kit_extra", "kit_rebuild", "system_package", "tvm_from_source"]
+__all__ = [
+    "KIT",
+    "cxx_compiler",
+    "kit_extra",
+    "kit_rebuild",
+    "system_package",
+    "tvm_from_source",
+    "version_of",
+]
 
 KIT = "tvm-byoc-kit"
 _CHECKOUT = Path(__file__).resolve().parent.parent
@@ -83,16 +91,21 @@ def tvm_from_source(options: Sequence[str], needs: str) -> str:
     needs : str
         What must be installed for these options, beyond LLVM.
     """
-    try:
-        version = importlib.metadata.version("apache-tvm")
-    except importlib.metadata.PackageNotFoundError:
-        version = "0.27"
+    version = version_of("apache-tvm", "0.27")
     defines = " ".join(f"-D{option}" for option in ("USE_LLVM=ON", *options))
     needed = f"LLVM, {needs}" if needs else "LLVM"
     return (
         f"build TVM {version} from source with {defines} (needs {needed}; hours on two cores): "
         f"{_TVM_GUIDE}"
     )
+
+
+def version_of(distribution: str, otherwise: str = "unknown") -> str:
+    """Version of what pip installed; `otherwise` for what it did not, such as a checkout."""
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return otherwise
 
 
 def _requirement() -> str:

@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from tvm_byoc_kit.atomic_file import TEMPORARY, write_whole
 from tvm_byoc_kit.backends.tensorrt.engine_cache import (
     KEY_OPTIONS,
     OTHER_OPTIONS,
@@ -24,6 +23,7 @@ from tvm_byoc_kit.backends.tensorrt.engine_cache import (
 from tvm_byoc_kit.backends.tensorrt.graph_bytes import pack_graph
 from tvm_byoc_kit.backends.tensorrt.options import TensorRTOptions
 from tvm_byoc_kit.backends.tensorrt.payload import Header, pack
+from tvm_byoc_kit.files import UNFINISHED
 
 from .small_regions import as_tensorrt, dense, graph_of, rtx
 
@@ -203,9 +203,10 @@ def test_clear_takes_engines_and_leftovers_and_nothing_else(tmp_path: Path) -> N
     cache.put("b", engine())
     foreign = tmp_path / "model.engine"
     foreign.write_bytes(b"another tool's")
-    old, fresh = tmp_path / f"{TEMPORARY}old", tmp_path / f"{TEMPORARY}new"
+    old, fresh = tmp_path / f"{UNFINISHED}old", tmp_path / f"{UNFINISHED}new"
     for path in (old, fresh):
-        path.write_bytes(b"")
+        path.mkdir()
+        (path / "unfinished").write_bytes(b"begun")
     os.utime(old, (0, time.time() - 7200))
     assert cache.clear() == 2
     assert set(tmp_path.iterdir()) == {foreign, fresh}
@@ -217,6 +218,7 @@ HAMMER = """
 import sys
 from tvm_byoc_kit.backends.tensorrt.engine_cache import EngineCache
 from tvm_byoc_kit.backends.tensorrt.payload import Header, pack
+from tvm_byoc_kit.files import UNFINISHED
 cache = EngineCache(sys.argv[1], limit=200_000)
 hits = 0
 for turn in range(150):
@@ -245,13 +247,7 @@ def test_several_processes_share_a_folder(tmp_path: Path) -> None:
         out, err = run.communicate()
         assert run.returncode == 0, err
         assert int(out) > 0
-    assert not [path for path in tmp_path.iterdir() if path.name.startswith(TEMPORARY)]
-
-
-def test_an_interrupted_write_leaves_nothing(tmp_path: Path) -> None:
-    with pytest.raises(TypeError):
-        write_whole(tmp_path / "file", b"begun", None)  # type: ignore[arg-type]
-    assert list(tmp_path.iterdir()) == []
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(UNFINISHED)]
 
 
 def test_the_folder_is_the_variables_or_the_users(

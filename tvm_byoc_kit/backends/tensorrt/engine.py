@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tvm_byoc_kit.atomic_file import write_whole
 from tvm_byoc_kit.availability import probe
 from tvm_byoc_kit.backends.tensorrt.monitor import interruptible, make_monitor
 from tvm_byoc_kit.backends.tensorrt.network import build_network
 from tvm_byoc_kit.backends.tensorrt.profiles import input_shapes, ranges_of
 from tvm_byoc_kit.build_progress import showing
 from tvm_byoc_kit.errors import BackendUnavailable, ModelError, OptionError
+from tvm_byoc_kit.files import replacing
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -285,7 +285,9 @@ def _use_timing_cache(config: Any, path: Path | None) -> Any:
 def _keep_timing_cache(config: Any, path: Path | None) -> None:
     """Write what is known now. Of two builds at once, the later one's is kept."""
     if path is not None:
-        write_whole(path, bytes(config.get_timing_cache().serialize()))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(path) as unfinished:
+            unfinished.write_bytes(bytes(config.get_timing_cache().serialize()))
 
 
 def _timing_cache_file(settings: _Settings) -> Path | None:
