@@ -96,8 +96,8 @@ with native.without_torch():
     import tvm
 assert not tvm._RUNTIME_ONLY
 same = [first, loaded.run(inputs)]
-assert isinstance(loaded.module, tvm.runtime.Module) and loaded.module is module
 assert isinstance(loaded.vm, tvm.relax.VirtualMachine)
+assert isinstance(loaded.module, tvm.runtime.Module) and loaded.module is module
 same.append(loaded.run(inputs))
 byoc.probe("plugin:core")
 tvm.transform.PassContext(config={"relax.ext.tensorrt.options": {}})

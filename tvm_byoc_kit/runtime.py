@@ -94,13 +94,6 @@ class Executable:
         return isinstance(self._built, tvm_ffi.Module)
 
     @property
-    def _runnable(self) -> Any:
-        """What a virtual machine is made from: an executable is compiled, a library is loaded."""
-        from tvm_byoc_kit.device_library import DeviceLibrary
-
-        return self.module if isinstance(self._built, DeviceLibrary) else self._built
-
-    @property
     def inputs(self) -> tuple[TensorSpec, ...]:
         """Names, shapes and dtypes of the inputs, in calling order."""
         return self.manifest.inputs
@@ -151,9 +144,11 @@ class Executable:
         return _Thread(vm, call, staging, Lane(vm, device, self.outputs))
 
     def _whole_machine(self) -> Any:
+        from tvm.runtime import Executable as Compiled
         from tvm.runtime.vm import VirtualMachine
 
-        return VirtualMachine(self._runnable, _device(self.manifest.target))
+        source = self._built if isinstance(self._built, Compiled) else self.module
+        return VirtualMachine(source, _device(self.manifest.target))
 
     def _bare_machine(self) -> Any:
         """A virtual machine on the CPU without TVM's Python class for it."""
