@@ -313,6 +313,49 @@ def test_a_function_that_has_the_name_of_a_region_is_kept(make_module: Any) -> N
     assert parts.coverage.offloaded == 6
 
 
+def interrupted(x: Any) -> Any:
+    """Regions that grow, between ops that the NPU does not have."""
+    for length in range(1, 12):
+        for _ in range(length):
+            x = relax.op.tanh(x)
+        x = relax.op.erf(x)
+    return x
+
+
+def test_regions_are_called_after_the_backend_in_the_order_of_their_calls(
+    make_module: Any,
+) -> None:
+    mod = make_module({"x": ((2, 4), "float32")}, interrupted)
+    parts = quiet_partition(mod)
+    names = [f"example_npu_{number}" for number in range(1, 12)]
+    assert list(regions(parts.mod)) == names
+    assert [(region.name, region.ops) for region in parts.coverage.regions] == [
+        (name, number) for number, name in enumerate(names, 1)
+    ]
+
+
+def test_regions_that_are_not_merged_are_called_so_too(make_module: Any) -> None:
+    parts = quiet_partition(make_module({"x": ((2, 4), "float32")}, chain), annotate_codegen=True)
+    composites_of = {name: composites(region) for name, region in regions(parts.mod).items()}
+    assert composites_of == {
+        "example_npu_1": ["example_npu.relu"],
+        "example_npu_2": ["example_npu.tanh"],
+        "example_npu_3": ["example_npu.sigmoid"],
+    }
+
+
+def test_regions_that_a_module_has_already_keep_their_names(make_module: Any) -> None:
+    patterns = byoc.get_backend("example_npu").fusion_patterns()
+    tanh = [pattern for pattern in patterns if pattern.name == "example_npu.tanh"]
+    fuse = relax.transform.FuseOpsByPattern(tanh, annotate_codegen=True)
+    mod = fuse(make_module({"x": ((2, 4), "float32")}, chain))
+    (kept,) = regions(mod)
+    with pytest.warns(UserWarning, match="calls the function"):
+        parts = byoc.partition(mod, "example_npu")
+    assert set(regions(parts.mod)) == {kept, "example_npu_1", "example_npu_2"}
+    assert composites(parts.mod[kept]) == ["example_npu.tanh"]
+
+
 def repeated(x: Any, y: Any) -> Any:
     """Two identical stretches with an op between that the NPU does not have."""
     first = chain(relax.op.erf(x))

@@ -5,11 +5,10 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING, Any
 
+from tvm_byoc_kit.region_names import rename_functions
 from tvm_byoc_kit.rewriting import is_relax_function, is_tensor_constant
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from tvm import IRModule
 
 __all__ = ["Merger"]
@@ -29,16 +28,10 @@ class Merger:
 
     def add(self, mod: IRModule, suffix: str) -> dict[str, str]:
         """The new names of the functions of `mod`: their own with `suffix`, where that is free."""
-        from tvm import relax
-        from tvm.ir import GlobalVar
-
-        names: dict[Any, Any] = {}
-        for var, function in mod.functions_items():
-            names[var] = GlobalVar(self._free(var.name_hint + suffix))
-            relax.expr._update_type(names[var], function.ty)  # noqa: SLF001 - has no public name
-        for var, function in mod.functions_items():
-            self._functions[names[var]] = self._taken_in(function, names, names[var].name_hint)
-        return {old.name_hint: new.name_hint for old, new in names.items()}
+        names = {var: self._free(var.name_hint + suffix) for var in mod.get_global_vars()}
+        for var, function in rename_functions(mod, names).functions.items():
+            self._functions[var] = self._with_shared_constants(function)
+        return {var.name_hint: name for var, name in names.items()}
 
     def module(self) -> IRModule:
         """All that was added."""
@@ -53,27 +46,19 @@ class Merger:
         self._names.add(name)
         return name
 
-    def _taken_in(self, function: Any, names: Mapping[Any, Any], name: str) -> Any:
-        if is_relax_function(function):
-            function = self._rewriter(names).visit_expr(function)
-        if function.attrs and "global_symbol" in function.attrs:
-            return function.with_attr("global_symbol", name)
-        return function
-
-    def _rewriter(self, names: Mapping[Any, Any]) -> Any:
+    def _with_shared_constants(self, function: Any) -> Any:
         from tvm.relax.expr_functor import PyExprMutator, mutator
 
+        if not is_relax_function(function):
+            return function
         shared = self._shared
 
         @mutator
-        class Rewriter(PyExprMutator):  # type: ignore[misc]
-            def visit_global_var_(self, op: Any) -> Any:
-                return names.get(op, op)
-
+        class Sharing(PyExprMutator):  # type: ignore[misc]
             def visit_generic_const_(self, op: Any) -> Any:
                 return shared(op)
 
-        return Rewriter()
+        return Sharing().visit_expr(function)
 
     def _shared(self, expr: Any) -> Any:
         """`expr` itself, or the first constant that has the same bits."""

@@ -18,6 +18,7 @@ from tvm_byoc_kit.pattern_ops import possible
 from tvm_byoc_kit.policy import PartitionPolicy, Settled, as_policy, require_no_host_ops, settle
 from tvm_byoc_kit.prepare_report import count_ops
 from tvm_byoc_kit.reasons import explainer
+from tvm_byoc_kit.region_names import name_regions
 from tvm_byoc_kit.rewriting import is_relax_function, op_name
 from tvm_byoc_kit.symbol_operands import has_symbol_operands, hide_symbols, show_symbols
 
@@ -217,7 +218,7 @@ class Offload:
             whole = lambda mod: own(mod, patterns)  # noqa: E731
         if self._annotate:
             each = whole or functools.partial(fuse, patterns=patterns, bind_constants=self._bind)
-            return each(self._tagged)
+            return name_regions(each(self._tagged), self._tagged)
         merge = whole or functools.partial(
             fuse_and_merge, patterns=patterns, bind_constants=self._bind
         )
@@ -225,9 +226,10 @@ class Offload:
         for name, obstacle in self._obstacles.items():
             if obstacle is None:
                 alone = _isolated(self._tagged, self._tagged[name])
-                result = _put_back(result, _merged(alone, merge), name)
+                merged = name_regions(_merged(alone, merge), result)
+                result = _put_back(result, merged, name)
             else:
-                result = fuse(result, patterns, self._bind, [name])
+                result = name_regions(fuse(result, patterns, self._bind, [name]), result)
         return result
 
 
@@ -304,34 +306,20 @@ def _isolated(mod: IRModule, function: Any) -> IRModule:
 
 def _put_back(result: IRModule, alone: IRModule, name: str) -> IRModule:
     """`result` with `name` replaced by the ``main`` of `alone`, and its regions added."""
-    from tvm import relax
+    from tvm import IRModule
 
-    builder = relax.BlockBuilder(result)  # gives each function a name that is still free
-    regions = {}
-    for var in alone.get_global_vars():
-        if var.name_hint != "main" and isinstance(alone[var], relax.Function):
-            region = alone[var].without_attr("global_symbol")
-            regions[var] = builder.add_func(region, var.name_hint)
-            symbol = regions[var].name_hint
-            builder.update_func(regions[var], region.with_attr("global_symbol", symbol))
+    functions = dict(result.functions.items())
     target = result.get_global_var(name)
-    merged = _with_symbol_of(_rename_callees(alone["main"], regions), result[target])
-    builder.update_func(target, merged)
-    return builder.get()
+    functions[target] = _with_symbol_of(alone["main"], functions[target])
+    functions |= {
+        var: function
+        for var, function in alone.functions.items()
+        if var.name_hint != "main" and is_relax_function(function)
+    }
+    return IRModule(functions, attrs=result.attrs, global_infos=result.global_infos)
 
 
 def _with_symbol_of(function: Any, original: Any) -> Any:
     if original.attrs and "global_symbol" in original.attrs:
         return function.with_attr("global_symbol", original.attrs["global_symbol"])
     return function.without_attr("global_symbol")
-
-
-def _rename_callees(function: Any, names: Mapping[Any, Any]) -> Any:
-    from tvm.relax.expr_functor import PyExprMutator, mutator
-
-    @mutator
-    class Renamer(PyExprMutator):  # type: ignore[misc]
-        def visit_global_var_(self, op: Any) -> Any:
-            return names.get(op, op)
-
-    return Renamer().visit_expr(function)

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 __all__ = ["put_back", "take_out"]
 
-# Bytes. A constant beside the payload costs its name, three times: TVM makes it of the region's,
-# which lists its operators in up to 1000 characters. What OpenVINO must know to infer a shape, such
-# as axes and bounds, is far smaller, and has to be in the model when it is read.
-_SMALLEST = 4096
+# Bytes. A constant beside the payload costs its name, three times, and a node of the model. What
+# OpenVINO must know to infer a shape, such as axes and bounds, is far smaller, and has to be in the
+# model when it is read.
+_SMALLEST = 1024
 
 
 def take_out(model: Any, constants: Iterable[tuple[Value, Node]]) -> tuple[Value, ...]:

@@ -85,7 +85,7 @@ function opFacts(op) {
     ["MACs", op.macs === null ? unknown : exact(op.macs)],
     ["parameters", exact(op.parameters)],
     ["bytes", op.bytes === null ? unknown : exact(op.bytes)],
-    ["region", op.region === null ? "none: on the host" : `${op.region + 1}, ${cut(regions[op.region].name, 60)}`],
+    ["region", op.region === null ? "none: on the host" : `${op.region + 1}, ${regions[op.region].name}`],
     ["composite", op.composite],
     ["kind", op.reason && (kinds[op.reason.kind] ?? op.reason.kind)],
     ["reason", op.reason?.text],

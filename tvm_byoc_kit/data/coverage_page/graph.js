@@ -64,7 +64,7 @@ function showRegions() {
   const flow = (region) => `${region.bytes_in === null ? "?" : bytes(region.bytes_in)} in, ` +
     `${region.bytes_out === null ? "?" : bytes(region.bytes_out)} out`;
   const rows = regions.map((region, i) => regionRow(
-    i, String(i), `${i + 1}  ${cut(region.name, 100)}`, region.ops,
+    i, String(i), `${i + 1}  ${region.name}`, region.ops,
     `${region.macs === null ? "?" : short(region.macs)} MACs, ${flow(region)}`,
   ));
   if (host.length) rows.unshift(regionRow(null, "host", "on the host", host.length, `${short(macs(host))} MACs`));
@@ -74,7 +74,7 @@ function showRegions() {
 
 function regionRow(region, key, name, count, flow) {
   return button(
-    { class: "region", "aria-pressed": "false", "data-where": key, title: region === null ? "Ops on the host" : cut(regions[region].name, 400) },
+    { class: "region", "aria-pressed": "false", "data-where": key, title: region === null ? "Ops on the host" : regions[region].name },
     () => filter({ where: state.where === key ? "all" : key }),
     swatch(region),
     html("span", { class: "name" }, name),

@@ -20,7 +20,7 @@ function showSchedule(schedule, i) {
     `(${schedule.power_mode.replaceAll("_", " ")}), ${short(schedule.macs)} MACs, ${plural(schedule.ops.length, "op")}`;
   const content = html("div", { class: "body" });
   const details = html("details", { class: "schedule", open: i < opened },
-    html("summary", {}, html("b", {}, title), time, html("code", { title: cut(schedule.symbol, 400) }, cut(schedule.symbol, 300))),
+    html("summary", {}, html("b", {}, title), time, html("code", { title: schedule.symbol }, schedule.symbol)),
     content);
   const fill = () => {
     if (!details.open || content.childElementCount) return;

@@ -21,7 +21,7 @@ const atOnce = 150; // rows before the first paint
 let filling = 0;
 
 function regionCell(op) {
-  return html("span", { title: op.region === null ? null : cut(regions[op.region].name, 400) }, swatch(op.region), ` ${whereName(op)}`);
+  return html("span", { title: op.region === null ? null : regions[op.region].name }, swatch(op.region), ` ${whereName(op)}`);
 }
 
 function reasonCell(op) {
