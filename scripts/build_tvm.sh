@@ -43,11 +43,15 @@ read_arguments() {
         extra=("${@:2}")
         break
         ;;
+      -h | --help)
+        sed -n '2,/^set /s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
+        exit
+        ;;
       --cuda) cuda=1 ;;
       --configure-only) until=configure ;;
       --dry-run) dry_run=1 ;;
       --source | --tensorrt | --llvm | --jobs | --venv)
-        (($# > 1)) || fail "$1 needs a value; see the head of $0"
+        (($# > 1)) || fail "$1 needs a value; see $0 --help"
         case $1 in
           --source) source_dir=$2 ;;
           --tensorrt) tensorrt=$2 ;;
@@ -57,11 +61,12 @@ read_arguments() {
         esac
         shift
         ;;
-      *) fail "unknown argument $1; see the head of $0" ;;
+      *) fail "unknown argument $1; see $0 --help" ;;
     esac
     shift
   done
   [[ -n $source_dir ]] || fail "--source DIR is missing: $clone, then name it"
+  [[ -n $venv ]] || fail "--venv needs a value; see $0 --help"
   [[ $jobs =~ ^[1-9][0-9]*$ ]] || fail "--jobs $jobs: expected a number from 1 on"
   venv=$(realpath -m "$venv")
 }
@@ -116,14 +121,17 @@ read_version() {
 # is_older <version> <minimum>
 is_older() { [[ $(printf '%s\n' "$1" "$2" | sort -V | head -n1) != "$2" ]]; }
 
+# In an environment: the system's pip installs nothing on Debian and Ubuntu.
+get_tools="python3 -m venv ~/tools && ~/tools/bin/pip install \"cmake>=3.26\" ninja &&"
+get_tools+=" PATH=~/tools/bin:\$PATH"
+
 check_tools() {
   check_machine
   local version
   version=$(cmake --version 2> /dev/null | sed -n 's/^cmake version //p' || true)
-  [[ -n $version ]] || fail 'cmake not found: pip install "cmake>=3.26"'
-  ! is_older "$version" 3.26 ||
-    fail "cmake is $version, TVM needs 3.26: pip install \"cmake>=3.26\""
-  command -v ninja > /dev/null || fail 'ninja not found: pip install ninja'
+  [[ -n $version ]] || fail "cmake not found: $get_tools"
+  ! is_older "$version" 3.26 || fail "cmake is $version, TVM needs 3.26: $get_tools"
+  command -v ninja > /dev/null || fail "ninja not found: $get_tools"
 }
 
 check_llvm() {
@@ -196,9 +204,12 @@ step() {
 # first_error <log>: the line that says most; pip's own, of a process that failed, says nothing.
 first_error() {
   awk '/subprocess-exited/ { next }
-    head && NF { print head, $0; exit }
-    /CMake Error at .*:$/ { head = $0 }
-    !head && tolower($0) ~ /error: ./ { print; exit }' "$1" | sed 's/^ *//; s/:  */: /'
+    { sub(/^ +/, "") }
+    lines == 3 || lines && /^Call Stack/ { exit }
+    lines && NF { text = text " " $0; ++lines }
+    !lines && /CMake Error at .*:$/ { text = $0; lines = 1 }
+    !lines && tolower($0) ~ /error: ./ { text = $0; exit }
+    END { print text }' "$1"
 }
 
 # The options as NAME=VALUE, each name once: pip makes a list of one that is given twice.
@@ -221,8 +232,11 @@ build() {
     --disable-pip-version-check)
   trap 'fail "interrupted: the same command goes on from where it was"' INT TERM
   # By itself first: what is wrong shows in seconds.
-  step "configuring" cmake -G Ninja -S "$source_dir" -B "$venv/configured" "${options[@]/#/-D}"
+  step "configuring" cmake -G Ninja --fresh -S "$source_dir" -B "$venv/configured" \
+    "${options[@]/#/-D}"
   [[ -z $until ]] || return 0
+  # Or options of an earlier run would stay; what it compiled does.
+  [[ -n $dry_run ]] || rm -f "$venv/build/CMakeCache.txt"
   step "making the environment" "$PYTHON" -m venv "$venv"
   step "installing the tools" "${pip[@]}" --constraint "$kit/scripts/constraints.txt" \
     "${builders[@]}" "${tools[@]}"

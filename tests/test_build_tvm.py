@@ -218,7 +218,7 @@ def test_an_old_cmake_is_refused_with_what_replaces_it(run: Run, tools: Path) ->
     ("name", "add"),
     [
         ("cmake", 'pip install "cmake>=3.26"'),
-        ("ninja", "pip install ninja"),
+        ("ninja", 'pip install "cmake>=3.26" ninja'),
         ("c++", "apt install"),
     ],
 )
@@ -275,13 +275,23 @@ def test_wrong_arguments_are_named(run: Run) -> None:
     refused(run("--jobs"), "--jobs needs a value")
     refused(run("--jobs", "many"), "--jobs many: expected a number")
     refused(run("--source", ""), "--source DIR is missing", "git clone --recursive")
+    refused(run("--venv", ""), "--venv needs a value")
+
+
+def test_help_is_the_head_of_the_script(run: Run) -> None:
+    done = run("--help")
+    assert done.returncode == 0
+    for option in ("--source DIR", "--dry-run", "-- -DNAME=VALUE", VERSION):
+        assert option in done.stdout
+    assert "#" not in done.stdout
 
 
 @pytest.mark.parametrize(
     ("log", "said"),
     [
         ("CMake Error: x", "CMake Error: x"),
-        ("CMake Error at file:2 (project):\n\n  No compiler.", "(project): No compiler."),
+        ("CMake Error at a:2 (project):\n  No\n\n  compiler.\nMore.", "(project): No compiler. ("),
+        ("CMake Error at a:2 (find):\n  No Vulkan.\nCall Stack:", "(find): No Vulkan. ("),
         ("error: subprocess-exited-with-error\n  a.cc:1: error: x", "a.cc:1: error: x"),
         ("  raise ValueError(message)\nValueError: no version", "ValueError: no version"),
     ],
