@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import ast
+import functools
 import operator
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tvm_byoc_kit.errors import ModelError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from tvm import IRModule
 
-__all__ = ["TensorSpec", "dimension", "evaluate", "function_signature"]
+__all__ = ["TensorSpec", "dimension", "evaluate", "folded", "function_signature"]
 
 
 @dataclass(frozen=True)
@@ -115,14 +117,45 @@ def dimension(dim: Any) -> int | str:
     return re.sub(r"T\.int64\((-?\d+)\)", r"\1", str(dim))
 
 
-_OPERATORS: dict[type, Callable[..., int]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.FloorDiv: operator.floordiv,
-    ast.Mod: operator.mod,
+_T = TypeVar("_T")
+
+
+def folded(dim: str, leaf: Callable[[int | str], _T], combine: Callable[[str, _T, _T], _T]) -> _T:
+    """What becomes of a dimension, such as ``(n + 1) // 2``, from its numbers and symbols up.
+
+    `leaf` gets these; `combine` gets ``Add``, ``Sub``, ``Mult``, ``FloorDiv``, ``Mod``, ``max`` or
+    ``min``, and what became of both sides.
+
+    Raises
+    ------
+    ModelError
+        When the dimension is more than arithmetic.
+    """
+
+    def value(node: ast.expr) -> _T:
+        if isinstance(node, ast.Constant) and isinstance(node.value, int):
+            return leaf(node.value)
+        if isinstance(node, ast.Name):
+            return leaf(node.id)
+        if isinstance(node, ast.BinOp):
+            return combine(type(node.op).__name__, value(node.left), value(node.right))
+        if isinstance(node, ast.Call) and len(node.args) > 1 and not node.keywords:
+            function = functools.partial(combine, ast.unparse(node.func))
+            return functools.reduce(function, map(value, node.args))
+        raise ModelError(f"the dimension `{dim}` is more than arithmetic on sizes")
+
+    return value(ast.parse(dim, mode="eval").body)
+
+
+_ARITHMETIC: dict[str, Callable[[int, int], int]] = {
+    "Add": operator.add,
+    "Sub": operator.sub,
+    "Mult": operator.mul,
+    "FloorDiv": operator.floordiv,
+    "Mod": operator.mod,
+    "max": max,
+    "min": min,
 }
-_FUNCTIONS: dict[str, Callable[..., int]] = {"max": max, "min": min}
 
 
 def evaluate(dim: int | str, sizes: Mapping[str, int]) -> int | None:
@@ -138,24 +171,13 @@ def evaluate(dim: int | str, sizes: Mapping[str, int]) -> int | None:
     if dim in sizes:  # first, since a dimension may be called like a keyword of Python
         return sizes[dim]
     try:
-        return _value(ast.parse(dim, mode="eval").body, sizes)
-    except (SyntaxError, ZeroDivisionError):
+        return folded(
+            dim,
+            lambda leaf: leaf if isinstance(leaf, int) else sizes[leaf],
+            lambda operation, one, other: int(_ARITHMETIC[operation](one, other)),
+        )
+    except (KeyError, ModelError, SyntaxError, ZeroDivisionError):
         return None
-
-
-def _value(node: ast.expr, sizes: Mapping[str, int]) -> int | None:
-    if isinstance(node, ast.Constant) and isinstance(node.value, int):
-        return node.value
-    if isinstance(node, ast.Name):
-        return sizes.get(node.id)
-    if isinstance(node, ast.BinOp):
-        function, sides = _OPERATORS.get(type(node.op)), [node.left, node.right]
-    elif isinstance(node, ast.Call) and len(node.args) > 1 and not node.keywords:
-        function, sides = _FUNCTIONS.get(ast.unparse(node.func)), node.args
-    else:
-        return None
-    values = [value for side in sides if (value := _value(side, sizes)) is not None]
-    return int(function(*values)) if function and len(values) == len(sides) else None
 
 
 def _distinct(specs: Sequence[TensorSpec]) -> tuple[TensorSpec, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,6 +14,7 @@ from tvm_byoc_kit.backends.openvino.payload import Header, pack
 from tvm_byoc_kit.errors import ModelError, reason
 from tvm_byoc_kit.graph import Shape, Value
 from tvm_byoc_kit.payload import Payload
+from tvm_byoc_kit.signature import folded
 
 if TYPE_CHECKING:
     from tvm_byoc_kit.backends.openvino.opset import Node
@@ -199,22 +199,10 @@ class Conversion:
             return integers(dim)
         if dim in self._graph.symbols:  # first: it may be called like a keyword of Python
             return self._symbol(dim)
-        return self._expression(ast.parse(dim, mode="eval").body)
+        return folded(dim, self._leaf, lambda name, *sides: getattr(opset, _NODES[name])(*sides))
 
-    def _expression(self, node: ast.expr) -> Node:
-        if isinstance(node, ast.Constant):
-            return integers(node.value)  # type: ignore[arg-type]
-        if isinstance(node, ast.Name):
-            return self._symbol(node.id)
-        if isinstance(node, ast.BinOp):
-            sides = self._expression(node.left), self._expression(node.right)
-            return getattr(opset, _OPERATORS[type(node.op)])(*sides)
-        if isinstance(node, ast.Call):
-            sides = self._expression(node.args[0]), self._expression(node.args[1])
-            return getattr(opset, _FUNCTIONS[ast.unparse(node.func)])(*sides)
-        raise ModelError(
-            f"region `{self._graph.name}`: a dimension `{ast.unparse(node)}` is no plain arithmetic"
-        )
+    def _leaf(self, leaf: int | str) -> Node:
+        return integers(leaf) if isinstance(leaf, int) else self._symbol(leaf)
 
     def _symbol(self, name: str) -> Node:
         if name not in self._symbols:
@@ -230,11 +218,12 @@ def _constant(data: Any) -> Node:
     return opset.constant(lent(data), shared_memory=True) if data.ndim else opset.constant(data)
 
 
-_OPERATORS: dict[type, str] = {
-    ast.Add: "add",
-    ast.Sub: "subtract",
-    ast.Mult: "multiply",
-    ast.FloorDiv: "divide",
-    ast.Mod: "floor_mod",
+_NODES = {
+    "Add": "add",
+    "Sub": "subtract",
+    "Mult": "multiply",
+    "FloorDiv": "divide",
+    "Mod": "floor_mod",
+    "max": "maximum",
+    "min": "minimum",
 }
-_FUNCTIONS = {"max": "maximum", "min": "minimum"}

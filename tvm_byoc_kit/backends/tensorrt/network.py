@@ -11,7 +11,6 @@ operator's converter gives is compared with the shapes and dtypes that Relax der
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -22,6 +21,7 @@ import numpy as np
 from tvm_byoc_kit import remedies
 from tvm_byoc_kit.errors import BackendUnavailable, ModelError, reason
 from tvm_byoc_kit.graph import Shape, Value
+from tvm_byoc_kit.signature import folded
 
 if TYPE_CHECKING:
     from tvm_byoc_kit.backends.tensorrt.converters import Converter
@@ -460,24 +460,16 @@ class NetworkBuilder:
             return self.tensor(np.array([dim], "int64"))
         if dim in self.graph.symbols:  # first: it may be called like a keyword of Python
             return self._symbol(dim)
-        return self._expression(ast.parse(dim, mode="eval").body)
+        return folded(dim, self._leaf, self._combined)
 
-    def _expression(self, node: ast.expr) -> Tensor:
-        if isinstance(node, ast.Constant) and isinstance(node.value, int):
-            return self._size(node.value)
-        if isinstance(node, ast.Name):
-            return self._symbol(node.id)
-        if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
-            a, b = self._expression(node.left), self._expression(node.right)
-            return self.elementwise(_OPERATORS[type(node.op)], a, b)
-        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod):
-            a, b = self._expression(node.left), self._expression(node.right)
+    def _leaf(self, leaf: int | str) -> Tensor:
+        return self._size(leaf) if isinstance(leaf, int) else self._symbol(leaf)
+
+    def _combined(self, operation: str, a: Tensor, b: Tensor) -> Tensor:
+        if operation == "Mod":
             whole = self.elementwise("PROD", self.elementwise("FLOOR_DIV", a, b), b)
             return self.elementwise("SUB", a, whole)
-        if isinstance(node, ast.Call):
-            a, b = (self._expression(side) for side in node.args)
-            return self.elementwise(ast.unparse(node.func).upper(), a, b)
-        raise self._error(f"a dimension `{ast.unparse(node)}` is no plain arithmetic")
+        return self.elementwise(_OPERATIONS[operation], a, b)
 
     def _symbol(self, name: str) -> Tensor:
         if name not in self._symbols:
@@ -497,11 +489,14 @@ class NetworkBuilder:
         )
 
 
-_OPERATORS: dict[type, str] = {
-    ast.Add: "SUM",
-    ast.Sub: "SUB",
-    ast.Mult: "PROD",
-    ast.FloorDiv: "FLOOR_DIV",
+# Of trt.ElementWiseOperation.
+_OPERATIONS = {
+    "Add": "SUM",
+    "Sub": "SUB",
+    "Mult": "PROD",
+    "FloorDiv": "FLOOR_DIV",
+    "max": "MAX",
+    "min": "MIN",
 }
 
 
