@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import math
 import os
 import platform
 import random
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tvm_byoc_kit.backend import get_backend
-from tvm_byoc_kit.comparison import compare_output
+from tvm_byoc_kit.comparison import compare_output, plain
 from tvm_byoc_kit.contenders import Contender, Job, Maker, find_maker, kit_maker
 from tvm_byoc_kit.errors import ModelError, OptionError
 from tvm_byoc_kit.input_checks import checked_inputs
 from tvm_byoc_kit.model import load_model
 from tvm_byoc_kit.process_memory import MemoryUse, measure_memory
 from tvm_byoc_kit.sample_inputs import random_inputs
+from tvm_byoc_kit.terminal import aligned
 from tvm_byoc_kit.turns import Samples, Timer, Turn, take_turns, timed
 
 if TYPE_CHECKING:
@@ -155,14 +155,7 @@ class BenchReport:
             f"{self.regions} region(s)"
         )
         rows = [_HEADINGS, *(_cells(side, self) for side in self.sides)]
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        table = [
-            "  ".join(
-                cell.rjust(width) if index else cell.ljust(width)
-                for index, (cell, width) in enumerate(zip(row, widths, strict=True))
-            ).rstrip()
-            for row in rows
-        ]
+        table = aligned(rows, right=range(1, len(_HEADINGS)))
         foot = (
             f"Times are of one call: median [quartiles]. Ratios are {self.sides[0].name}'s time "
             f"over the line's: below 1 it is faster. Differences are from {self.reference}."
@@ -171,10 +164,7 @@ class BenchReport:
 
     def to_dict(self) -> dict[str, Any]:
         """For ``--json``, which has no infinity: an infinite difference is None."""
-        facts = {"ok": bool(self), **asdict(self)}
-        for side in facts["sides"]:
-            side["max_abs"] = side["max_abs"] if math.isfinite(side["max_abs"]) else None
-        return facts
+        return {"ok": bool(self), **plain(self)}
 
     def write_plot(self, path: str | os.PathLike[str]) -> None:
         """Write the times as a picture; see `bench_plot.write_plot`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +12,7 @@ import numpy as np
 from tvm_byoc_kit.building import compile as compile_model
 from tvm_byoc_kit.building import region_backends
 from tvm_byoc_kit.calibration_data import calls_of
+from tvm_byoc_kit.comparison import plain
 from tvm_byoc_kit.errors import InputError, ModelError, OptionError
 from tvm_byoc_kit.model import ImportedModel, as_model
 from tvm_byoc_kit.preparation import prepare
@@ -136,15 +137,8 @@ class CalibrationReport:
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON, which has no infinity: an infinite measure is None."""
-        return {name: _plain(value) for name, value in asdict(self).items()}
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {name: _plain(item) for name, item in value.items()}
-    if isinstance(value, (tuple, list)):
-        return [_plain(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+        facts: dict[str, Any] = plain(self)
+        return facts
 
 
 @dataclass(frozen=True)

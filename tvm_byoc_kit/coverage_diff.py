@@ -11,6 +11,7 @@ from tvm_byoc_kit import coverage_text
 from tvm_byoc_kit.coverage import Coverage, CoveredOp
 from tvm_byoc_kit.errors import InputError
 from tvm_byoc_kit.op_cost import MAC_OPS
+from tvm_byoc_kit.terminal import aligned
 
 __all__ = ["CoverageDiff", "diff"]
 
@@ -246,12 +247,8 @@ def _arrow(before: object, after: object) -> str:
 def _listed(title: str, ops: tuple[CoveredOp, ...]) -> list[str]:
     if not ops:
         return []
-    rows = [_row(op) for op in ops[:_MOST_OPS]]
-    widths = [max(len(row[column]) for row in rows) for column in range(3)]
-    lines = [f"  {title} ({len(ops)}):"]
-    for name, op, shape, why in rows:
-        line = f"    {name:<{widths[0]}}  {op:<{widths[1]}}  {shape:<{widths[2]}}  {why}"
-        lines.append(line.rstrip())
+    rows = aligned([_row(op) for op in ops[:_MOST_OPS]])
+    lines = [f"  {title} ({len(ops)}):", *(f"    {row}" for row in rows)]
     if len(ops) > _MOST_OPS:
         lines.append(f"    and {len(ops) - _MOST_OPS} more")
     return lines

@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from tvm_byoc_kit.terminal import aligned
+
 if TYPE_CHECKING:
     from tvm_byoc_kit.coverage import Coverage, Reason, Region
 
@@ -96,8 +98,12 @@ def _host_lines(coverage: Coverage) -> list[str]:
     if not groups:
         return []
     shown = groups[:_MOST_REASONS]
-    rows = [(str(count), op.removeprefix("relax."), reason(why)) for (op, why), count in shown]
-    lines = ["  on the host:", *(f"    {line}" for line in _aligned(rows))]
+    digits = len(str(max(count for _, count in shown)))
+    rows = [
+        (f"{count:>{digits}} x {op.removeprefix('relax.')}", reason(why))
+        for (op, why), count in shown
+    ]
+    lines = ["  on the host:", *(f"    {line}" for line in aligned(rows))]
     if len(groups) > len(shown):
         ops = sum(count for _, count in groups[len(shown) :])
         lines.append(f"    and {ops} more ops, for {len(groups) - len(shown)} more reasons")
@@ -108,8 +114,3 @@ def reason(why: Reason | None) -> str:
     """Its text, cut to the width of a line; empty for None."""
     text = "" if why is None else why.text
     return text if len(text) <= _WIDTH else f"{text[: _WIDTH - 3].rstrip()}..."
-
-
-def _aligned(rows: Sequence[tuple[str, str, str]]) -> list[str]:
-    first, second = (max(len(row[column]) for row in rows) for column in (0, 1))
-    return [f"{n:>{first}} x {op:<{second}}  {why}".rstrip() for n, op, why in rows]

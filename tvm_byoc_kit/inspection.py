@@ -18,6 +18,7 @@ from tvm_byoc_kit.errors import BackendUnavailable, ByocError, OptionError
 from tvm_byoc_kit.fat_binary import DeviceCode
 from tvm_byoc_kit.loading import CHECKS, Check, check_file
 from tvm_byoc_kit.payload import PAYLOAD_KIND, missing_remedy
+from tvm_byoc_kit.terminal import aligned
 from tvm_byoc_kit.variant_text import variant_facts
 
 __all__ = ["Inspection", "inspect_artifact"]
@@ -63,9 +64,7 @@ class Inspection:
 
     def __str__(self) -> str:
         facts = [(_printable(name), _printable(text)) for name, text in _facts(self) if text]
-        width = max(len(name) for name, _ in facts)
-        lines = (f"  {name:<{width}}  {text}" for name, text in facts)
-        return "\n".join([_printable(self.path), *lines])
+        return "\n".join([_printable(self.path), *(f"  {line}" for line in aligned(facts))])
 
 
 def inspect_artifact(path: str | os.PathLike[str]) -> Inspection:
@@ -118,8 +117,7 @@ def _check_backend(_path: Path, manifest: Manifest) -> None:
             continue
         kind, _, subject = wanted.partition(":")
         status = native.inspect(subject) if kind == "plugin" else probe(wanted)
-        if not status:
-            raise BackendUnavailable(name, "runtime", status.detail, status.remedy)
+        status.require(name, "runtime")
 
 
 def _facts(found: Inspection) -> Iterator[tuple[str, str]]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tvm_byoc_kit.errors import BackendUnavailable
+
 __all__ = ["Status"]
 
 
@@ -30,6 +32,11 @@ class Status:
 
     def __bool__(self) -> bool:
         return self.ok
+
+    def require(self, backend: str, step: str) -> None:
+        """Raise `BackendUnavailable` where `backend` lacks this for `step`."""
+        if not self:
+            raise BackendUnavailable(backend, step, self.detail, self.remedy)
 
     def __str__(self) -> str:
         if self.ok:

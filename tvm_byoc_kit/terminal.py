@@ -14,13 +14,21 @@ from typing import TYPE_CHECKING
 from tvm_byoc_kit.errors import ByocError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Container, Iterator, Sequence
 
     from rich.console import Console
     from rich.status import Status
     from rich.table import Table
 
-__all__ = ["as_text", "has_spinner", "make_console", "progress", "quiet_native_log", "say"]
+__all__ = [
+    "aligned",
+    "as_text",
+    "has_spinner",
+    "make_console",
+    "progress",
+    "quiet_native_log",
+    "say",
+]
 
 _WIDTH_OF_FILES = 160
 _PACKAGE = Path(__file__).parent
@@ -46,6 +54,18 @@ def as_text(table: Table, width: int = 100) -> str:
     with console.capture() as capture:
         console.print(table)
     return "\n".join(line.rstrip() for line in capture.get().rstrip().splitlines())
+
+
+def aligned(rows: Sequence[Sequence[str]], right: Container[int] = ()) -> list[str]:
+    """Rows as lines with their columns one below the other; those of numbers `right`."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(
+            cell.rjust(width) if number in right else cell.ljust(width)
+            for number, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
 
 
 # The spinner of the command that runs, outermost first.

@@ -11,6 +11,7 @@ from tvm_byoc_kit.coverage_text import percent, size
 from tvm_byoc_kit.op_cost import MAC_OPS
 from tvm_byoc_kit.partitioning import Offload, as_prepared
 from tvm_byoc_kit.policy import PartitionPolicy, as_policy
+from tvm_byoc_kit.terminal import aligned
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -105,15 +106,7 @@ class DryRun:
         ]
 
     def __str__(self) -> str:
-        rows = [COLUMNS, *self.rows()]
-        widths = [max(len(row[i]) for row in rows) for i in range(len(COLUMNS))]
-        lines = [
-            "  ".join(
-                cell.ljust(width) if i < _LEFT else cell.rjust(width)
-                for i, (cell, width) in enumerate(zip(row, widths, strict=True))
-            ).rstrip()
-            for row in rows
-        ]
+        lines = aligned([COLUMNS, *self.rows()], right=range(_LEFT, len(COLUMNS)))
         return "\n".join([*lines, self.reason])
 
 
