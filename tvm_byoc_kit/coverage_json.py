@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, NoReturn
+from functools import partial
+from typing import Any, NoReturn, TypeVar
 
 from tvm_byoc_kit.coverage import REASON_KINDS, Coverage, CoveredOp, Reason, Region
 from tvm_byoc_kit.errors import InputError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 __all__ = ["VERSION", "dumps", "loads", "to_dict"]
 
@@ -18,6 +17,9 @@ VERSION = 1
 """Goes up when a reader of the form before would misread it; new keys alone do not count."""
 
 _WIDTH = 60  # of a value in a message, in characters
+
+_T = TypeVar("_T", Coverage, CoveredOp, Reason, Region)
+_Reader = Callable[[Any, str], Any]  # of a value, and the place that it stands at, for messages
 
 
 def dumps(coverage: Coverage) -> str:
@@ -74,105 +76,70 @@ def loads(text: str) -> Coverage:
             f"the coverage report is of version {facts['coverage_version']!r}, this tvm_byoc_kit "
             f"reads {VERSION}; write it again, or use the tvm_byoc_kit that wrote it"
         )
-    return _checked(_Object(facts, "").coverage())
+    return _checked(_read(Coverage, facts))
 
 
-class _Object:
-    """One JSON object, read with checks; `place` is where it stands, for messages."""
+def _read(kind: type[_T], facts: Any, place: str = "") -> _T:
+    """The dataclass `kind` that `facts` hold; `place` is where they stand, for messages."""
+    if not isinstance(facts, dict):
+        _fail(facts, place, "an object")
+    values = {}
+    for name, item in kind.__dataclass_fields__.items():
+        where = f"{place}.{name}" if place else name
+        if name not in facts:
+            raise InputError(f"coverage report: {where} is missing")
+        values[name] = _READERS[item.type](facts[name], where)
+    return kind(**values)
 
-    def __init__(self, facts: Any, place: str) -> None:
-        self._place = place
-        if not isinstance(facts, dict):
-            self._fail("", facts, "an object")
-        self._facts: Mapping[str, Any] = facts
 
-    def coverage(self) -> Coverage:
-        return Coverage(
-            ops=tuple(item.op() for item in self._objects("ops")),
-            regions=tuple(item.region() for item in self._objects("regions")),
-            backend=self._text("backend"),
-            model=self._text("model"),
-            tvm=self._text("tvm"),
-        )
+def _text(value: Any, place: str) -> str:
+    return value if isinstance(value, str) else _fail(value, place, "text")
 
-    def op(self) -> CoveredOp:
-        reason = self._facts.get("reason")
-        return CoveredOp(
-            name=self._text("name"),
-            op=self._text("op"),
-            shape=self._text("shape"),
-            dtype=self._text("dtype"),
-            region=self._text_or_null("region"),
-            composite=self._text_or_null("composite"),
-            reason=None if reason is None else _Object(reason, self._at("reason")).reason(),
-            function=self._text("function"),
-            macs=self._count_or_null("macs"),
-            parameters=self._count("parameters"),
-            bytes=self._count_or_null("bytes"),
-            inputs=tuple(self._list("inputs", int, "a number")),
-        )
 
-    def reason(self) -> Reason:
-        kind = self._get("kind")
-        if kind not in REASON_KINDS:
-            self._fail("kind", kind, f"one of {', '.join(REASON_KINDS)}")
-        return Reason(kind, self._text("text"))
+def _count(value: Any, place: str) -> int:
+    return (
+        value if type(value) is int and value >= 0 else _fail(value, place, "a number, 0 or more")
+    )
 
-    def region(self) -> Region:
-        return Region(
-            name=self._text("name"),
-            function=self._text("function"),
-            backend=self._text("backend"),
-            composites=tuple(self._list("composites", str, "text")),
-            ops=self._count("ops"),
-            macs=self._count_or_null("macs"),
-            bytes_in=self._count_or_null("bytes_in"),
-            bytes_out=self._count_or_null("bytes_out"),
-            constants=self._count("constants"),
-            constant_bytes=self._count("constant_bytes"),
-        )
 
-    def _get(self, key: str) -> Any:
-        if key not in self._facts:
-            raise InputError(f"coverage report: {self._at(key)} is missing")
-        return self._facts[key]
+def _kind(value: Any, place: str) -> Any:
+    return (
+        value if value in REASON_KINDS else _fail(value, place, f"one of {', '.join(REASON_KINDS)}")
+    )
 
-    def _text(self, key: str) -> str:
-        value = self._get(key)
-        return value if isinstance(value, str) else self._fail(key, value, "text")
 
-    def _text_or_null(self, key: str) -> str | None:
-        return None if self._get(key) is None else self._text(key)
+def _or_none(read: _Reader) -> _Reader:
+    return lambda value, place: None if value is None else read(value, place)
 
-    def _count(self, key: str) -> int:
-        value = self._get(key)
-        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-            self._fail(key, value, "a number, 0 or more")
-        return int(value)
 
-    def _count_or_null(self, key: str) -> int | None:
-        return None if self._get(key) is None else self._count(key)
-
-    def _list(self, key: str, kind: type, expected: str) -> list[Any]:
-        values = self._get(key)
+def _all(read: _Reader) -> _Reader:
+    def read_all(values: Any, place: str) -> tuple[Any, ...]:
         if not isinstance(values, list):
-            self._fail(key, values, "a list")
-        for number, value in enumerate(values):
-            if not isinstance(value, kind) or isinstance(value, bool):
-                self._fail(f"{key}[{number}]", value, expected)
-        return list(values)
+            _fail(values, place, "a list")
+        return tuple(read(value, f"{place}[{n}]") for n, value in enumerate(values))
 
-    def _objects(self, key: str) -> list[_Object]:
-        values = self._list(key, object, "an object")
-        return [_Object(value, f"{self._at(key)}[{n}]") for n, value in enumerate(values)]
+    return read_all
 
-    def _at(self, key: str) -> str:
-        return f"{self._place}.{key}" if self._place and key else self._place or key
 
-    def _fail(self, key: str, value: Any, expected: str) -> NoReturn:
-        shown = json.dumps(value)
-        shown = shown if len(shown) <= _WIDTH else f"{shown[: _WIDTH - 3]}..."
-        raise InputError(f"coverage report: {self._at(key)} is {shown}, expected {expected}")
+def _fail(value: Any, place: str, expected: str) -> NoReturn:
+    shown = json.dumps(value)
+    shown = shown if len(shown) <= _WIDTH else f"{shown[: _WIDTH - 3]}..."
+    raise InputError(f"coverage report: {place} is {shown}, expected {expected}")
+
+
+# By the annotation of a field.
+_READERS: dict[Any, _Reader] = {
+    "str": _text,
+    "str | None": _or_none(_text),
+    "int": _count,
+    "int | None": _or_none(_count),
+    "tuple[int, ...]": _all(_count),
+    "tuple[str, ...]": _all(_text),
+    "ReasonKind": _kind,
+    "Reason | None": _or_none(partial(_read, Reason)),
+    "tuple[CoveredOp, ...]": _all(partial(_read, CoveredOp)),
+    "tuple[Region, ...]": _all(partial(_read, Region)),
+}
 
 
 def _checked(coverage: Coverage) -> Coverage:
