@@ -14,8 +14,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tvm_byoc_kit.op_cost import total
 from tvm_byoc_kit.quantized_pairs import is_stored_weights
-from tvm_byoc_kit.rewriting import Scope, array_of, constant_of, op_name, rewrite_calls
+from tvm_byoc_kit.rewriting import (
+    Scope,
+    array_of,
+    constant_of,
+    known_sizes,
+    op_name,
+    permutation_of,
+    rewrite_calls,
+    static_sizes,
+)
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -119,8 +129,7 @@ def _evaluated(argument: Any, scope: Scope) -> Any:
         items = [_evaluated(field, scope) for field in argument.fields]
         return None if any(item is None for item in items) else items
     if isinstance(argument, relax.ShapeExpr):
-        sizes = [getattr(dim, "value", None) for dim in argument.values]
-        return None if None in sizes else tuple(int(size or 0) for size in sizes)
+        return known_sizes(argument.values)
     if isinstance(argument, (IntImm, FloatImm)):
         return np.asarray(argument.value, _dtype(argument.ty))
     return None
@@ -141,18 +150,11 @@ def _bytes_of(ty: Any) -> int | None:
     from tvm.ir import TupleType
 
     if isinstance(ty, TupleType):
-        sizes = [_bytes_of(field) for field in ty.fields]
-        return None if None in sizes else sum(size or 0 for size in sizes)
-    shape = _shape_of(ty)
+        return total(map(_bytes_of, ty.fields))
+    shape = static_sizes(ty)
     if shape is None or getattr(ty, "dtype", None) is None:
         return None
     return math.prod(shape) * int(ty.dtype.dtype.itemsize)
-
-
-def _shape_of(ty: Any) -> tuple[int, ...] | None:
-    values = getattr(getattr(ty, "shape", None), "values", None)
-    sizes = [None] if values is None else [getattr(dim, "value", None) for dim in values]
-    return None if None in sizes else tuple(int(size or 0) for size in sizes)
 
 
 def _dtype(ty: Any) -> str:
@@ -170,7 +172,7 @@ def _constant(ty: Any, result: Any) -> Any:
         fields = [_constant(*pair) for pair in zip(ty.fields, result, strict=True)]
         return None if any(field is None for field in fields) else relax.Tuple(fields)
     array = np.asarray(result)
-    if array.shape != _shape_of(ty) or str(array.dtype) != _dtype(ty):
+    if array.shape != static_sizes(ty) or str(array.dtype) != _dtype(ty):
         return None
     return constant_of(np.ascontiguousarray(array).reshape(array.shape))
 
@@ -212,8 +214,8 @@ def _shape_expr(tensor: Any) -> Any:
 
 
 def _shape_to_tensor(shape: Any) -> Any:
-    sizes = [getattr(dim, "value", None) for dim in getattr(shape, "values", [None])]
-    return None if None in sizes else constant_of(np.array(sizes, "int64"))
+    sizes = known_sizes(getattr(shape, "values", None))
+    return None if sizes is None else constant_of(np.array(sizes, "int64"))
 
 
 def _tensor_to_shape(tensor: Any) -> Any:
@@ -285,16 +287,12 @@ def _astype(call: Any, x: Array) -> Any:
     return x.astype(target)
 
 
-def _permute_dims(call: Any, x: Array) -> Any:
-    return np.transpose(x, None if call.attrs.axes is None else _ints(call.attrs.axes))
-
-
 def _reshape(call: Any, x: Array, *_shape: Any) -> Any:
-    return x.reshape(_shape_of(call.ty))
+    return x.reshape(static_sizes(call.ty))
 
 
 def _broadcast_to(call: Any, x: Array, *_shape: Any) -> Any:
-    return np.broadcast_to(x, _shape_of(call.ty) or ())
+    return np.broadcast_to(x, static_sizes(call.ty) or ())
 
 
 def _concat(call: Any, parts: list[Array]) -> Any:
@@ -307,7 +305,7 @@ def _stack(call: Any, parts: list[Array]) -> Any:
 
 def _split(call: Any, x: Array) -> Any:
     axis = int(call.attrs.axis)
-    sizes = [(_shape_of(field) or ())[axis] for field in call.ty.fields]
+    sizes = [(static_sizes(field) or ())[axis] for field in call.ty.fields]
     return np.split(x, np.cumsum(sizes)[:-1], axis)
 
 
@@ -351,7 +349,7 @@ def _full(value: int | None) -> Any:
 
     def compute(call: Any, *arguments: Any) -> Any:
         fill = value if value is not None else np.asarray(arguments[1]).astype(_dtype(call.ty))
-        return np.full(_shape_of(call.ty), fill, _dtype(call.ty))
+        return np.full(static_sizes(call.ty), fill, _dtype(call.ty))
 
     return compute
 
@@ -418,7 +416,7 @@ _COMPUTE: dict[str, Callable[..., Any]] = {
     "relax.flatten": _reshape,
     "relax.expand_dims": _reshape,
     "relax.squeeze": _reshape,
-    "relax.permute_dims": _permute_dims,
+    "relax.permute_dims": lambda call, x: np.transpose(x, permutation_of(call)),
     "relax.broadcast_to": _broadcast_to,
     "relax.concat": _concat,
     "relax.stack": _stack,

@@ -7,10 +7,10 @@ of regions and composites.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from tvm_byoc_kit.rewriting import host_functions, is_tensor_constant
+from tvm_byoc_kit.rewriting import host_functions, is_tensor_constant, known_sizes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -139,12 +139,7 @@ class Walk:
         if not isinstance(body, relax.SeqExpr):
             return self._value(body, "result", place)
         for block in body.blocks:
-            inside = _Place(
-                place.function,
-                place.region,
-                place.composite,
-                isinstance(block, relax.DataflowBlock),
-            )
+            inside = replace(place, in_dataflow=isinstance(block, relax.DataflowBlock))
             for binding in block.bindings:
                 value = binding.value
                 if isinstance(value, relax.Function):
@@ -205,17 +200,7 @@ class Walk:
     ) -> Value:
         if op in _BOOKKEEPING:
             return _any_of(operands)
-        self.ops.append(
-            Occurrence(
-                call,
-                name,
-                place.function,
-                place.region,
-                place.composite,
-                place.in_dataflow,
-                operands,
-            )
-        )
+        self.ops.append(Occurrence(call=call, name=name, operands=operands, **vars(place)))
         return ("op", len(self.ops) - 1)
 
     def _enter(self, function: Any, operands: tuple[Value, ...], place: _Place) -> Value:
@@ -272,8 +257,8 @@ def _fixed(expr: Any) -> Value:
     from tvm.ir import GlobalVar
 
     if isinstance(expr, relax.ShapeExpr):
-        sizes = [getattr(dim, "value", None) for dim in expr.values]
-        return ("fixed", "" if None in sizes else str([int(size or 0) for size in sizes]))
+        sizes = known_sizes(expr.values)
+        return ("fixed", "" if sizes is None else str(sizes))
     if isinstance(expr, GlobalVar):
         return ("fixed", expr.name_hint)
     return ("fixed", str(getattr(expr, "value", "")))

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tvm_byoc_kit.rewriting import op_name
+from tvm_byoc_kit.rewriting import op_name, permutation_of
 
 __all__ = ["Axes", "axes_of"]
 
@@ -174,10 +174,8 @@ def _einsum(call: Any, ranks: Sequence[int]) -> Axes | None:
 
 
 def _permute_dims(call: Any, ranks: Sequence[int]) -> Axes:
-    rank = ranks[0]
-    axes = _ints(call.attrs.axes)
-    order = [axis % rank for axis in axes] if axes is not None else list(range(rank))[::-1]
-    return Axes((tuple(order.index(axis) for axis in range(rank)),))
+    order = permutation_of(call)
+    return Axes((tuple(order.index(axis) for axis in range(ranks[0])),))
 
 
 def _stack(call: Any, ranks: Sequence[int]) -> Axes:

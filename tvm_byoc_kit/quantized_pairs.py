@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tvm_byoc_kit.rewriting import array_of, constant_of, op_name, rewrite_calls
+from tvm_byoc_kit.rewriting import (
+    array_of,
+    constant_of,
+    op_name,
+    permutation_of,
+    rewrite_calls,
+)
 
 if TYPE_CHECKING:
     from tvm import IRModule
@@ -77,10 +83,9 @@ def _transposed(call: Any, _original: Any, scope: Scope) -> Any:
     data, scale, zero_point = (array_of(argument) for argument in source.args)
     if data is None or scale is None or zero_point is None:
         return None
-    axes = call.attrs.axes
-    order = [int(axis) % data.ndim for axis in axes] if axes is not None else range(data.ndim)[::-1]
-    moved = constant_of(np.ascontiguousarray(data.transpose(list(order))))
-    axis = list(order).index(int(source.attrs.axis) % data.ndim)
+    order = permutation_of(call)
+    moved = constant_of(np.ascontiguousarray(data.transpose(order)))
+    axis = order.index(int(source.attrs.axis) % data.ndim)
     return dequantize(moved, *source.args[1:], axis, str(call.ty.dtype))
 
 

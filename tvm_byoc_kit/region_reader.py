@@ -11,6 +11,7 @@ from tvm.ir.prim import expr as prim
 
 from tvm_byoc_kit.errors import ModelError
 from tvm_byoc_kit.graph import Call, Graph, Op, Operand, Shape, Value
+from tvm_byoc_kit.op_names import UniqueNames
 from tvm_byoc_kit.rewriting import array_of
 
 if TYPE_CHECKING:
@@ -39,8 +40,8 @@ class RegionReader:
         self._constant_names = constant_names or {}
         self._name = _attr(function, "global_symbol")
         self._where = f"region `{self._name}`"
-        self._names = _Names()
-        self._symbol_names = _Names()
+        self._names = UniqueNames()
+        self._symbol_names = UniqueNames()
         self._symbols: dict[Any, str] = {}  # of the region, by variable
         self._sources: dict[str, tuple[int, int]] = {}
         self._values: dict[Any, Values] = {}  # by variable of the region, or constant
@@ -102,7 +103,7 @@ class RegionReader:
 
     def _symbol(self, var: Any) -> str:
         if var not in self._symbols:
-            self._symbols[var] = self._symbol_names.free(var.name)
+            self._symbols[var] = self._symbol_names(var.name)
         return self._symbols[var]
 
     def new_value(
@@ -114,7 +115,7 @@ class RegionReader:
         data: np.ndarray | None = None,
     ) -> Value:
         """A value with a name of its own."""
-        return Value(self._names.free(name), shape, dtype, dims, data)
+        return Value(self._names(name), shape, dtype, dims, data)
 
     def constant(self, expr: Any) -> Value:
         """The value of a constant, the same however often it is read."""
@@ -311,23 +312,6 @@ def _attributes(attrs: Any) -> Iterator[tuple[str, Any]]:
         for field in info.fields:
             yield field.name, getattr(attrs, field.name)
         info = info.parent_type_info
-
-
-class _Names:
-    """Gives each name once: a name that is taken gets a number after it."""
-
-    def __init__(self) -> None:
-        self._taken: set[str] = set()
-        self._numbers: dict[str, int] = {}  # the last one of each name; most are called "gv"
-
-    def free(self, name: str) -> str:
-        """`name` itself if it is free, and what is given is free no more."""
-        free = name
-        while free in self._taken:
-            self._numbers[name] = self._numbers.get(name, 0) + 1
-            free = f"{name}_{self._numbers[name]}"
-        self._taken.add(free)
-        return free
 
 
 def _index_map(index_map: Any) -> tuple[Dim, ...]:

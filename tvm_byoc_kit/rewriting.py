@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     import numpy as np
     from tvm import IRModule
@@ -23,7 +23,9 @@ __all__ = [
     "host_functions",
     "is_relax_function",
     "is_tensor_constant",
+    "known_sizes",
     "op_name",
+    "permutation_of",
     "read_variables",
     "rewrite_calls",
     "same_shape",
@@ -165,6 +167,12 @@ def op_name(expr: Any) -> str:
     return ""
 
 
+def permutation_of(call: Any) -> list[int]:
+    """The axes that a call of ``permute_dims`` puts in order, none of them negative."""
+    rank, axes = int(call.args[0].ty.ndim), call.attrs.axes
+    return [int(axis) % rank for axis in axes] if axes is not None else list(range(rank))[::-1]
+
+
 def static_shape(expr: Any) -> tuple[int, ...] | None:
     """The shape of a tensor; None when it is symbolic or unknown, or `expr` is no tensor."""
     return static_sizes(expr.ty)
@@ -172,11 +180,12 @@ def static_shape(expr: Any) -> tuple[int, ...] | None:
 
 def static_sizes(ty: Any) -> tuple[int, ...] | None:
     """The shape of a tensor's type; None when it is symbolic or unknown, or `ty` is another."""
-    shape = getattr(ty, "shape", None)
-    values = getattr(shape, "values", None)
-    if values is None:
-        return None
-    sizes = [getattr(dim, "value", None) for dim in values]
+    return known_sizes(getattr(getattr(ty, "shape", None), "values", None))
+
+
+def known_sizes(dims: Iterable[Any] | None) -> tuple[int, ...] | None:
+    """Dimensions as numbers; None when one is symbolic, or there are none to know."""
+    sizes = [getattr(dim, "value", None) for dim in dims] if dims is not None else [None]
     return None if None in sizes else tuple(int(size or 0) for size in sizes)
 
 

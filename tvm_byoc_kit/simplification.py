@@ -17,6 +17,7 @@ from tvm_byoc_kit.rewriting import (
     array_of,
     constant_of,
     op_name,
+    permutation_of,
     rewrite_calls,
     same_shape,
     static_shape,
@@ -122,22 +123,15 @@ def _permute(call: Any, _original: Any, scope: Scope) -> Any:
     """Two permutations as one; one that moves nothing as nothing."""
     from tvm import relax
 
-    axes = _axes(call)
+    axes = permutation_of(call)
     source = call.args[0]
     inner = scope.value(source)
     if op_name(inner) == "relax.permute_dims":
-        first = _axes(inner)
+        first = permutation_of(inner)
         axes, source = [first[axis] for axis in axes], inner.args[0]
     if axes == sorted(axes):
         return source
     return None if source is call.args[0] else relax.op.permute_dims(source, axes)
-
-
-def _axes(call: Any) -> list[int]:
-    rank = int(call.args[0].ty.ndim)
-    if call.attrs.axes is None:
-        return list(reversed(range(rank)))
-    return [int(axis) % rank for axis in call.attrs.axes]
 
 
 def _strided_slice(call: Any, _original: Any, _scope: Scope) -> Any:
@@ -175,9 +169,10 @@ def _sink(call: Any, _original: Any, scope: Scope) -> Any:
 
     producers = [scope.value(argument) for argument in call.args]
     permuted = [producer for producer in producers if op_name(producer) == "relax.permute_dims"]
-    if not permuted or any(_axes(producer) != _axes(permuted[0]) for producer in permuted):
+    orders = {tuple(permutation_of(producer)) for producer in permuted}
+    if len(orders) != 1:
         return None
-    axes = _axes(permuted[0])
+    axes = list(*orders)
     operands = []
     for argument, producer in zip(call.args, producers, strict=True):
         source = producer.args[0] if producer in permuted else _permuted_back(argument, axes, scope)

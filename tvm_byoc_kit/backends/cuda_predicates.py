@@ -13,7 +13,7 @@ from tvm_byoc_kit.backends.operands import (
     static,
     text,
 )
-from tvm_byoc_kit.rewriting import op_name
+from tvm_byoc_kit.rewriting import op_name, permutation_of
 
 if TYPE_CHECKING:
     from tvm.relax import Call
@@ -71,9 +71,7 @@ def symbolic_convolution(call: Call) -> str | None:
 
 def other_transposition(call: Call) -> str | None:
     """Upstream's transposed patterns take any permutation for one of the last two axes."""
-    rank = len(shape(call.args[0]))
-    axes = [int(axis) for axis in call.attrs.axes] if call.attrs.axes is not None else None
-    found = list(range(rank))[::-1] if axes is None else [axis % rank for axis in axes]
+    rank, found = len(shape(call.args[0])), permutation_of(call)
     expected = [*range(rank - 2), rank - 1, rank - 2]
     if rank < _MATRIX or found != expected:
         return (
