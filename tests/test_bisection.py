@@ -473,6 +473,44 @@ def test_sizes_are_those_of_the_inputs(plant: Plant) -> None:
     assert ops(byoc.bisect(mod, "faulty_npu", inputs={"x": wide})) == ("only",)
 
 
+def test_of_several_builds_the_one_for_the_inputs_is_looked_into(
+    plant: Plant, tmp_path: Path
+) -> None:
+    plant("wide:tanh")
+    mod = module(lambda builder, x: emit(builder, op.tanh(x), "only"), 4, "n")
+    given = {size: {"x": np.ones((4, size), "float32")} for size in (6, 7, 8)}
+    buckets = {"n": byoc.Buckets(7, 8)}
+    result = byoc.bisect(mod, "faulty_npu", sizes=buckets, inputs=given[8])
+    assert ops(result) == ("only",)
+    assert "R.Tensor((4, 8)" in result.write_reproducer(tmp_path / "found").read_text()
+    assert byoc.bisect(mod, "faulty_npu", sizes=buckets, inputs=given[7])
+    with pytest.raises(OptionError, match="n=6 have no build of their own: there is one for 7, 8"):
+        byoc.bisect(mod, "faulty_npu", sizes=buckets, inputs=given[6])
+    with pytest.raises(OptionError, match=r"give inputs of its size, or .*{'n': Buckets\(7\)}"):
+        byoc.bisect(mod, "faulty_npu", sizes=buckets)
+    symbolic = {"n": byoc.Buckets(7, fallback="symbolic")}
+    result = byoc.bisect(mod, "faulty_npu", sizes=symbolic, inputs=given[8])
+    assert ops(result) == ("only",)
+    assert "(4, n)" in result.write_reproducer(tmp_path / "found").read_text()
+
+
+def test_a_batch_fixes_axis_0(plant: Plant, tmp_path: Path) -> None:
+    plant("always:tanh")
+    mod = module(lambda builder, x: emit(builder, op.tanh(x), "only"), "n", 8)
+    result = byoc.bisect(mod, "faulty_npu", batch=3)
+    assert result.regions[0].outputs[0].worst is not None
+    assert "R.Tensor((3, 8)" in result.write_reproducer(tmp_path / "found").read_text()
+    profile = byoc.bisect(mod, "faulty_npu", batch=byoc.Profile(1, 5, 9))
+    assert "(n, 8)" in profile.write_reproducer(tmp_path / "found").read_text()
+    with pytest.raises(ModelError, match="axis 0"):
+        byoc.bisect(module(chain, 4, 8), "faulty_npu", batch=4)
+
+
+def test_an_artifact_has_nothing_to_look_into() -> None:
+    with pytest.raises(ModelError, match="give the model that it was built from"):
+        byoc.bisect("model.so", "faulty_npu")
+
+
 # Branches
 
 
@@ -602,6 +640,8 @@ def test_sizes_that_do_not_fit_are_refused() -> None:
         byoc.bisect(mod, "faulty_npu", sizes={"m": 3})
     with pytest.raises(OptionError, match="bisect takes one case, and one size of each dimension"):
         byoc.bisect(mod, "faulty_npu", sizes={"n": (3, 4)})
+    with pytest.raises(OptionError, match="limit=0: expected seconds"):
+        byoc.bisect(mod, "faulty_npu", limit=0)
 
 
 def test_a_backend_that_does_not_run_here_is_refused() -> None:

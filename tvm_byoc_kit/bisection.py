@@ -14,8 +14,8 @@ from tvm_byoc_kit.building import build
 from tvm_byoc_kit.comparison import OutputCheck, Tolerance, compare_output
 from tvm_byoc_kit.errors import ModelError, OptionError
 from tvm_byoc_kit.host_twin import HostTwin
-from tvm_byoc_kit.model import as_model
 from tvm_byoc_kit.occurrences import Walk
+from tvm_byoc_kit.one_build import one_build
 from tvm_byoc_kit.op_names import tag_of, tag_ops
 from tvm_byoc_kit.op_pairing import pair
 from tvm_byoc_kit.partitioning import Partition, partition
@@ -25,7 +25,9 @@ from tvm_byoc_kit.sample_inputs import generated, given
 from tvm_byoc_kit.verification import Verification, outputs_of
 
 if TYPE_CHECKING:
+    from tvm_byoc_kit.buckets import Buckets, Profile
     from tvm_byoc_kit.host_twin import Crossing
+    from tvm_byoc_kit.model import ImportedModel
     from tvm_byoc_kit.occurrences import RegionCall
     from tvm_byoc_kit.policy import PartitionPolicy
     from tvm_byoc_kit.runtime import Executable
@@ -44,7 +46,8 @@ def bisect(
     options: Any = None,
     policy: PartitionPolicy | Mapping[str, Any] | None = None,
     tolerance: Tolerance | None = None,
-    sizes: Mapping[str, int | Sequence[int]] | None = None,
+    batch: int | Buckets | Profile | None = None,
+    sizes: Mapping[str, int | Sequence[int] | Buckets | Profile] | None = None,
     seed: int = 0,
     isolate: bool | None = None,
     limit: float = SECONDS,
@@ -71,8 +74,11 @@ def bisect(
         As for `compile`.
     tolerance : Tolerance, optional
         By default the one of `comparison.TOLERANCES` for each output's dtype.
-    sizes : mapping of str to int, optional
-        Of open dimensions, where inputs are made; 2 where none is given.
+    batch : int, Buckets or Profile, optional
+        For the build of one size of axis 0, or, of those that `compile` makes with this, the one
+        that runs the inputs.
+    sizes : mapping of str to int, Buckets or Profile, optional
+        Of open dimensions. A number: where inputs are made; 2 where none is given.
     seed : int
         Of the inputs that are made.
     isolate : bool, optional
@@ -84,15 +90,22 @@ def bisect(
     Raises
     ------
     OptionError
-        For a case, or a dimension, that there is not.
+        For a case, or a dimension, that there is not, or when sizes do not say which build.
     BackendUnavailable
         When the backend does not run on this machine.
     """
+    if isinstance(model, (str, os.PathLike)) and os.fspath(model).endswith(".so"):
+        raise ModelError(
+            f"{model} is an artifact, in which no op is left to look into; give the model that it "
+            "was built from, with the same options"
+        )
     chosen = get_backend(backend)
     chosen.require("device")
     rules = rules_for(chosen, tolerance, isolate, limit)
-    parts = partition(as_model(model), chosen, policy=policy)
-    arrays = _arrays(parts, inputs, case, sizes, seed)
+    own = None if inputs is None else next(given([inputs]))[1]
+    imported, calls = one_build(model, batch, sizes, own)
+    parts = partition(imported, chosen, policy=policy)
+    arrays = _made(imported, case, calls, seed) if own is None else own
     walk = Walk(parts.mod)
     names = _names(parts, walk)
     exe = build(parts, options=options)
@@ -135,17 +148,9 @@ def bisect(
     )
 
 
-def _arrays(
-    parts: Partition,
-    inputs: Any,
-    case: str,
-    sizes: Mapping[str, int | Sequence[int]] | None,
-    seed: int,
-) -> dict[str, Any]:
-    if inputs is not None:
-        [(_, arrays)] = given([inputs])
-        return arrays
-    made = list(generated(parts.model.inputs, case, samples=1, sizes=sizes or {}, seed=seed))
+def _made(model: ImportedModel, case: str, sizes: Mapping[str, Any], seed: int) -> dict[str, Any]:
+    """Inputs of one case, with these sizes of what stays open."""
+    made = list(generated(model.inputs, case, samples=1, sizes=sizes, seed=seed))
     if len(made) != 1:
         raise OptionError(
             f"case={case!r}, sizes={sizes!r}: bisect takes one case, and one size of each dimension"

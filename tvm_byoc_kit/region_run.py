@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tvm_byoc_kit.child_process import ChildDied, ChildFailed, Report, run_in_child
 from tvm_byoc_kit.comparison import OutputCheck, Tolerance, compare_output
-from tvm_byoc_kit.errors import ModelError, reason
+from tvm_byoc_kit.errors import ModelError, OptionError, reason
 from tvm_byoc_kit.guarded_memory import Guarded
 from tvm_byoc_kit.host_twin import RUN, SKIP, copies_of, leaves_of
 from tvm_byoc_kit.runtime import STARTED
@@ -87,7 +87,14 @@ def rules_for(
 
     A child has no thread that a library has started here, and cannot use CUDA, which was asked here
     for its devices.
+
+    Raises
+    ------
+    OptionError
+        For a limit that is none.
     """
+    if not limit > 0:
+        raise OptionError(f"limit={limit!r}: expected seconds, such as 600")
     wanted = backend.name not in STARTED if isolate is None else isolate
     uses_cuda = "device:cuda" in backend.requires.get("device", ())
     return Rules(tolerance, limit if wanted and not uses_cuda else None)

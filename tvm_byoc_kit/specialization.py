@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tvm_byoc_kit.buckets import Profile, Sizes
     from tvm_byoc_kit.model import ImportedModel
 
-__all__ = ["Specialization", "specialize"]
+__all__ = ["Specialization", "bound", "specialize"]
 
 _T = TypeVar("_T")
 
@@ -85,7 +85,7 @@ def specialize(
     builds = _combinations(sizes)
     leaves_open = {} in builds
     dimensions = {name: along(model, name, given, leaves_open) for name, given in sizes.items()}
-    parts = tuple(partition(_bound(model, fixed)) for fixed in builds)
+    parts = tuple(partition(bound(model, fixed)) for fixed in builds)
     merger = Merger()
     variants = []
     for fixed, part in zip(builds, parts, strict=True):
@@ -134,7 +134,14 @@ def _products(choices: Mapping[str, Sequence[_T]], sizes: Sizes) -> list[dict[st
     return [dict(zip(choices, row, strict=True)) for row in rows]
 
 
-def _bound(model: ImportedModel, fixed: Mapping[str, int]) -> ImportedModel:
+def bound(model: ImportedModel, fixed: Mapping[str, int]) -> ImportedModel:
+    """`model` with these sizes fixed.
+
+    Raises
+    ------
+    ModelError
+        When it does not take them.
+    """
     if not fixed:
         return model
     try:

@@ -38,6 +38,9 @@ def bisect(
         str,
         typer.Option(help="Inputs that are made without --inputs: a case that `verify` has."),
     ] = "random",
+    batch: Annotated[
+        int | None, typer.Option(help="Size of axis 0, for the build that has it fixed at that.")
+    ] = None,
     size: Sizes = None,
     seed: Seed = 0,
     output: Annotated[
@@ -46,6 +49,9 @@ def bisect(
             "--output", "-o", help="Directory for a reproducer of what diverges first: a script."
         ),
     ] = None,
+    limit: Annotated[
+        float, typer.Option(help="Seconds after which a region is taken to hang.")
+    ] = 600,
     as_json: Json = False,
 ) -> None:
     """Find the region, and the op in it, that a backend computes otherwise than TVM's own code.
@@ -59,14 +65,16 @@ def bisect(
     console = make_console()
     with working(console, model, "bisecting"):
         result = byoc.bisect(
-            read_model(model, shape),
+            read_model(model, shape) if shape else model,
             backend,
             inputs=inputs,
             case=case,
             options=parse_options(option) or None,
             policy=parse_policy(policy),
+            batch=batch,
             sizes=parse_sizes(size),
             seed=seed,
+            limit=limit,
         )
         script = None
         if output is not None and result.reproducer is not None:
