@@ -506,8 +506,8 @@ def test_names_stay_cheap_when_all_are_the_same(make_module: Any, lines_run: Any
         (region,) = regions_of(byoc.partition(make_module(X, body), EVERYTHING).mod)
         return region
 
-    once, twice = chain(200), chain(400)
-    assert len({call.results[0].name for call in read_graph(twice).calls}) == 400
+    once, twice = chain(400), chain(800)
+    assert len({call.results[0].name for call in read_graph(twice).calls}) == 800
     assert lines_run(lambda: read_graph(twice)) < 2.5 * lines_run(lambda: read_graph(once))
 
 
