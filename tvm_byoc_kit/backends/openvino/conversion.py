@@ -22,10 +22,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Conversion", "codegen"]
 
-# OpenVINO looks for the version of its format in the first 512 bytes, and the name stands before
-# it; a region's name has all of its composites.
-_NAME = 64
-
 
 def codegen(graph: Graph, options: Mapping[str, Any]) -> Payload:
     """The payload of a region, with its large constants beside it.
@@ -123,9 +119,8 @@ class Conversion:
         results = self._results()
         read = [n for n, node in enumerate(self._parameters) if node.output(0).get_target_inputs()]
         self.inputs = read
-        self.model = openvino.Model(
-            results, [self._parameters[n] for n in read], graph.name[:_NAME]
-        )
+        # OpenVINO looks for the version of its format in the first 512 bytes, behind the name.
+        self.model = openvino.Model(results, [self._parameters[n] for n in read], "region")
 
     def _parameter(self, number: int, value: Value) -> Node:
         shape = [dim if isinstance(dim, int) else -1 for dim in value.shape]
