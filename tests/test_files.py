@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tvm_byoc_kit.errors import OptionError
 from tvm_byoc_kit.files import new_folder, replacing, replacing_directory
 
 
@@ -114,3 +116,17 @@ def test_an_error_leaves_no_folder(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="half"):
         fail()
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("write", [replacing, replacing_directory])
+def test_links_in_a_loop_are_an_error_of_the_system(write: Any, tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    with pytest.raises(OSError, match="symbolic links"), write(tmp_path / "loop" / "x"):
+        pass
+
+
+def test_a_new_folder_cannot_be_behind_links_in_a_loop(tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    refused = pytest.raises(OptionError, match=r"loop/x cannot be written: .*symbolic links")
+    with refused, new_folder(tmp_path / "loop" / "x"):
+        pass

@@ -116,6 +116,19 @@ def test_tensors_of_a_tuple_are_checked_and_handed_to_the_kernel(
     np.testing.assert_array_equal(got, np.concatenate([x, y]))
 
 
+def test_a_pattern_without_a_kernel_is_told_when_a_model_is_built(
+    acme_tuples: byoc.Backend, make_module: Any
+) -> None:
+    patterns = [byoc.Pattern("tanh", ["relax.tanh"])]
+    mod = make_module({"x": ((2, 3), "float32")}, relax.op.tanh)
+    parts = byoc.partition(mod, replace(acme_tuples, patterns=patterns))
+    message = (
+        r"acme_tuples/patterns\.py takes relax\.tanh, .*acme_tuples/runtime\.py .*add a kernel$"
+    )
+    with pytest.raises(byoc.ModelError, match=message):
+        byoc.build(parts)
+
+
 @pytest.mark.parametrize(
     ("name", "instead"),
     [
@@ -123,6 +136,8 @@ def test_tensors_of_a_tuple_are_checked_and_handed_to_the_kernel(
         ("2fast", "npu_2fast"),
         ("acme_", "acme"),
         ("class", "class_npu"),
+        ("conftest", "conftest_npu"),
+        ("a.b", "a_b"),
         ("src", "src_npu"),
         ("", "npu"),
         ("../up", "up"),
@@ -139,6 +154,12 @@ def test_a_backend_s_name_is_refused_with_its_owner() -> None:
     message = "'openvino' belongs to tvm_byoc_kit; choose another, such as 'my_openvino'"
     with pytest.raises(byoc.OptionError, match=message):
         byoc.new_backend("openvino")
+
+
+def test_the_name_of_a_package_of_pip_is_refused() -> None:
+    message = "pip has installed a package 'apache_tvm' here.*such as 'apache_tvm_backend'"
+    with pytest.raises(byoc.OptionError, match=message):
+        byoc.new_backend("apache_tvm")
 
 
 def test_a_module_s_name_is_refused() -> None:

@@ -70,20 +70,24 @@ def write_artifact(
         When the directory does not exist or the library cannot be written.
     """
     path = Path(path).absolute()
-    if not path.parent.is_dir():
-        raise ArtifactError(f"cannot write {path}: {path.parent} is no directory; make it first")
-    if path.exists() and not path.is_file():
-        raise ArtifactError(f"cannot write {path}: it is no file; name one, such as model.so")
     compiler = probe("compiler")
     if not compiler:
         raise ArtifactError(f"cannot link {path}: {compiler.detail}; {compiler.remedy}")
     try:
+        _check_place(path)
         with replacing(path) as unfinished:
             _link(export, unfinished, path)
             library = {"size": unfinished.stat().st_size, "sha256": sha256(unfinished)}
             _append_manifest(unfinished, manifest.to_dict() | {"library": library})
     except OSError as error:
         raise ArtifactError(f"cannot write {path}: {error}") from error
+
+
+def _check_place(path: Path) -> None:
+    if not path.parent.is_dir():
+        raise ArtifactError(f"cannot write {path}: {path.parent} is no directory; make it first")
+    if path.exists() and not path.is_file():
+        raise ArtifactError(f"cannot write {path}: it is no file; name one, such as model.so")
 
 
 def _link(export: Callable[[str], Any], unfinished: Path, path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import tempfile
 from contextlib import contextmanager
 from pathlib import Path
@@ -31,7 +33,7 @@ def replacing(path: Path) -> Iterator[Path]:
     if path.exists() and not path.is_file():
         yield path
         return
-    target = path.resolve()
+    target = _led_to(path)
     # Beside the target, so that the rename stays on one file system.
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=UNFINISHED) as work:
         unfinished = Path(work, "unfinished")
@@ -48,7 +50,7 @@ def replacing_directory(path: Path) -> Iterator[Path]:
     path : pathlib.Path
         Where it leads, if it is a link. A directory that is there is removed with all it holds.
     """
-    target = path.resolve()
+    target = _led_to(path)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=UNFINISHED) as work:
         unfinished = Path(work, "unfinished")
         unfinished.mkdir()
@@ -69,11 +71,9 @@ def new_folder(path: Path) -> Iterator[Path]:
     OptionError
         When `path` is there and not an empty directory, or cannot be written.
     """
-    target = path.resolve()
-    if target.exists() and not (target.is_dir() and not any(target.iterdir())):
-        what = "is not empty" if target.is_dir() else "is no folder"
-        raise OptionError(f"{path} {what}; give a folder that is empty or not there")
     try:
+        target = _led_to(path)
+        _check_new(path, target)
         if target.exists():
             with tempfile.TemporaryDirectory(dir=target, prefix=UNFINISHED) as work:
                 yield Path(work)
@@ -85,3 +85,16 @@ def new_folder(path: Path) -> Iterator[Path]:
                 yield unfinished
     except OSError as error:
         raise OptionError(f"{path} cannot be written: {error}") from error
+
+
+def _check_new(path: Path, target: Path) -> None:
+    if target.exists() and not (target.is_dir() and not any(target.iterdir())):
+        what = "is not empty" if target.is_dir() else "is no folder"
+        raise OptionError(f"{path} {what}; give a folder that is empty or not there")
+
+
+def _led_to(path: Path) -> Path:
+    try:
+        return path.resolve()
+    except RuntimeError as error:  # links in a loop, before Python 3.13
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path)) from error

@@ -6,6 +6,7 @@ both kinds of project have is in ``common``.
 
 from __future__ import annotations
 
+import importlib.metadata
 import importlib.util
 import keyword
 import re
@@ -28,7 +29,7 @@ _TEMPLATES = Path(__file__).resolve().parent / "data" / "scaffold"
 # Also what a distribution may be called: it ends in a letter or a digit.
 _NAME = re.compile(r"[a-z]([a-z0-9_]*[a-z0-9])?")
 # And folders that a project has beside the package.
-_RESERVED = frozenset({*keyword.kwlist, "build", "dist", "src", "tests"})
+_RESERVED = frozenset({*keyword.kwlist, "build", "dist", "src", "tests", "conftest"})
 
 
 def new_backend(
@@ -82,6 +83,11 @@ def _check_name(name: str) -> None:
         raise OptionError(
             f"a Python module '{name}' is here already, which the project's package would hide; "
             f"choose another name, such as '{name}_backend'"
+        )
+    if any(importlib.metadata.distributions(name=name)):
+        raise OptionError(
+            f"pip has installed a package '{name}' here, which the project's would replace; choose "
+            f"another name, such as '{name}_backend'"
         )
 
 

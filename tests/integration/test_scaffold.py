@@ -12,6 +12,7 @@ import venv
 from pathlib import Path
 from typing import NamedTuple
 
+import onnx
 import pytest
 
 from tvm_byoc_kit import scaffold
@@ -177,6 +178,28 @@ def test_a_fault_in_a_kernel_fails_the_project_s_tests(
     # Those with a ReLU, and no other.
     failed = re.findall(r"^FAILED .*\[(\w+)\]", done.stdout, re.MULTILINE)
     assert failed == ["conv2d_bias_relu", "flatten"]
+
+
+@KINDS
+def test_a_pattern_without_a_kernel_is_told_when_a_model_is_built(
+    page: list[Done], workbench: Workbench, kind: str
+) -> None:
+    assert page
+    name = PROJECTS[kind]
+    head = '<ir_version: 9, opset_import: ["" : 17]>'
+    tanh = onnx.parser.parse_model(f"{head} g (float[2] x) => (float[2] y) {{ y = Tanh(x) }}")
+    onnx.save(tanh, workbench.folder / "tanh.onnx")
+    patterns = workbench.folder / name / name / "patterns.py"
+    source = patterns.read_text(encoding="utf-8")
+    more = 'PATTERNS = [byoc.Pattern("tanh", ["relax.tanh"]),'
+    patterns.write_text(source.replace("PATTERNS = [", more), encoding="utf-8")
+    compiling = f"tvm-byoc compile tanh.onnx --backend {name} --output tanh.so"
+    done = workbench.run(compiling, workbench.folder)
+    patterns.write_text(source, encoding="utf-8")
+    assert done.returncode == 1
+    file = {"python": f"{name}/runtime.py", "cpp": "src/kernels.cc"}[kind]
+    told = rf"tvm-byoc: .*{name}/patterns.py takes relax.tanh.*{file} does not have; add a kernel\n"
+    assert re.fullmatch(told, done.stdout), done.stdout
 
 
 def test_nothing_of_the_templates_is_left(page: list[Done], workbench: Workbench) -> None:

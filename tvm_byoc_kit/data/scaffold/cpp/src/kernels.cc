@@ -121,15 +121,18 @@ int64_t Size(const byoc::Shape& shape) {
   return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
 }
 
-Tensor RunOp(const byoc::InnerOp& op, const std::vector<Tensor>& operands, bool bfloat16) {
-  auto kernel = kKernels.find(op.name);
-  if (kernel == kKernels.end() || op.outputs.size() != 1) {
-    TVM_FFI_THROW(ValueError) << "my_backend has no kernel for " << op.name << " with "
-                              << op.outputs.size() << " result(s)";
+void CheckKernel(const byoc::InnerOp& op) {
+  if (kKernels.count(op.name) == 0 || op.outputs.size() != 1) {
+    TVM_FFI_THROW(ValueError) << "my_backend/patterns.py takes " << op.name << " with "
+                              << op.outputs.size() << " result(s), which kKernels in "
+                              << "src/kernels.cc does not have; add a kernel";
   }
+}
+
+Tensor RunOp(const byoc::InnerOp& op, const std::vector<Tensor>& operands, bool bfloat16) {
   Tensor out{op.outputs[0].shape, nullptr, nullptr};
   out.memory = std::make_shared<std::vector<float>>(Size(out.shape));
   out.data = out.memory->data();
-  kernel->second({op, operands, out.shape, out.memory->data(), bfloat16});
+  kKernels.at(op.name)({op, operands, out.shape, out.memory->data(), bfloat16});
   return out;
 }

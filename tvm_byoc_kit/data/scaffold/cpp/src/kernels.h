@@ -15,5 +15,8 @@ struct Tensor {
 
 int64_t Size(const byoc::Shape& shape);
 
+// Throws unless there is a kernel for `op`.
+void CheckKernel(const byoc::InnerOp& op);
+
 // Computes `op`; with `bfloat16`, factors are cut to that before they are multiplied.
 Tensor RunOp(const byoc::InnerOp& op, const std::vector<Tensor>& operands, bool bfloat16);

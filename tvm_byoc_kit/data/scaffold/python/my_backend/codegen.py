@@ -5,8 +5,16 @@ import json
 import tvm_byoc_kit as byoc
 from tvm_byoc_kit.graph import Value
 
+from .runtime import KERNELS
+
 
 def codegen(graph, options):
+    for op in graph.ops:
+        if op.name not in KERNELS:
+            raise byoc.ModelError(
+                f"my_backend/patterns.py takes {op.name}, which KERNELS in "
+                "my_backend/runtime.py does not have; add a kernel"
+            )
     program = {
         "precision": options["precision"],
         "names": [value.name for value in (*graph.inputs, *graph.constants)],
