@@ -35,8 +35,8 @@ smoke_tests=(tests/integration/test_custom_tvm.py)
 # ---------------------------------------------------------------- the command line
 
 read_arguments() {
-  source_dir='' cuda='' tensorrt='' llvm=llvm-config jobs=$(nproc) venv=.venv-tvm dry_run='' until=''
-  extra=()
+  source_dir='' cuda='' tensorrt='' llvm=llvm-config jobs=$(nproc) venv=.venv-tvm
+  dry_run='' until='' extra=()
   while (($#)); do
     case $1 in
       --)
@@ -132,6 +132,16 @@ check_tools() {
   [[ -n $version ]] || fail "cmake not found: $get_tools"
   ! is_older "$version" 3.26 || fail "cmake is $version, TVM needs 3.26: $get_tools"
   command -v ninja > /dev/null || fail "ninja not found: $get_tools"
+}
+
+# What TVM is written in; clang before 16 fails on it, halfway through.
+check_compiler() {
+  local cxx=${defines[CMAKE_CXX_COMPILER]:-${CXX:-c++}}
+  "$cxx" -std=c++20 -fsyntax-only -x c++ - 2> /dev/null <<< '
+    struct Pair { int x, y; };
+    int f(Pair p) { auto [a, b] = p; return [&] { return a + b; }(); }' ||
+    fail "$cxx does not compile TVM's C++20; GCC 10, clang 16 and later do: on Debian or Ubuntu" \
+      "apt install g++, and choose it with CXX=g++ CC=gcc"
 }
 
 check_llvm() {
@@ -261,5 +271,6 @@ check_cuda
 check_tensorrt
 check_venv
 add_options
+check_compiler
 build
 [[ -n $dry_run$until ]] || echo "Done: source $venv/bin/activate"

@@ -229,6 +229,14 @@ def test_a_missing_tool_is_named_with_what_adds_it(
     refused(run("--dry-run"), name.strip("+"), add)
 
 
+def test_a_compiler_that_tvm_is_too_new_for_is_refused(run: Run, tools: Path) -> None:
+    """clang 14, of Debian 12, fails in one file of hundreds."""
+    write(tools / "clang++", "#!/bin/sh\nexit 1\n", executable=True)
+    refused(run("--dry-run", CXX="clang++"), "clang++ does not compile", "CXX=g++ CC=gcc")
+    chosen = run("--dry-run", "--", "-DCMAKE_CXX_COMPILER=c++", CXX="clang++")
+    assert chosen.returncode == 0, chosen.stderr
+
+
 def test_an_old_or_missing_llvm_is_refused(run: Run, tools: Path) -> None:
     tool(tools / "llvm-config", "14.0.6")
     refused(run("--dry-run"), "LLVM 14.0.6", "apt install llvm-15-dev")
