@@ -11,7 +11,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from tvm_byoc_kit.availability import Status, probe
-from tvm_byoc_kit.errors import BackendUnavailable, OptionError, did_you_mean
+from tvm_byoc_kit.errors import OptionError, did_you_mean
 from tvm_byoc_kit.pattern_table import make_patterns
 from tvm_byoc_kit.payload import PAYLOAD_KIND
 from tvm_byoc_kit.predicates import guarded
@@ -174,9 +174,7 @@ class Backend:
         When it can, a backend in Python has its global functions registered: that of the codegen,
         since what follows may be TVM's own RunCodegen, and beyond partitioning that of the runtime.
         """
-        status = self.check(step)
-        if not status:
-            raise BackendUnavailable(self.name, step, status.detail, status.remedy)
+        self.check(step).require(self.name, step)
         if self.codegen is not None or self.runtime is not None:
             from tvm_byoc_kit.python_codegen import provide
 

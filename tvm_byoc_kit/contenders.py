@@ -39,8 +39,6 @@ class Job:
         As it was given to `bench`.
     imported : ImportedModel
         The same, imported.
-    example_inputs : sequence of torch.Tensor, optional
-        That `model` was traced with.
     arrays : mapping of name to array
         The inputs, in the model's calling order.
     threads : int
@@ -271,16 +269,12 @@ def _leaves(result: Any, kind: type) -> list[Any]:
     return [leaf for member in members for leaf in _leaves(member, kind)]
 
 
-def _require(name: str) -> None:
-    status = probe(name)
-    if not status:
-        raise BackendUnavailable(name, "runtime", status.detail, status.remedy)
-
-
 def _other(
     name: str, package: str, make: Callable[[Job], Contender], *, imports: bool = False
 ) -> Maker:
-    return Maker(name, functools.partial(_require, name), (name,), package, make, imports)
+    return Maker(
+        name, lambda: probe(name).require(name, "runtime"), (name,), package, make, imports
+    )
 
 
 # By the name that `--against` takes.

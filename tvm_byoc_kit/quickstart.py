@@ -416,10 +416,12 @@ class _Printer:
     """Prints the parts; piped, the same without colours and progress."""
 
     def __init__(self, console: Console | None) -> None:
-        self._console = console
+        from rich.console import Console
+
+        self._console = console or Console(quiet=True)
 
     def progress(self, what: str) -> AbstractContextManager[Any]:
-        return self._console.status(f"{what} …") if self._console else nullcontext()
+        return self._console.status(f"{what} …")
 
     def tutorial(self, result: TutorialResult) -> None:
         self._title("(a) The tutorial's conv2d + relu, partitioned for the example NPU")
@@ -427,8 +429,9 @@ class _Printer:
         self._line()
         self._offloaded(result.ops_offloaded, result.ops_total, result.regions)
         if result.max_abs is not None:
+            shape = "x".join(map(str, result.output_shape or ()))
             self._line(
-                f"Output {_times(result.output_shape or ())}, largest difference to NumPy "
+                f"Output {shape}, largest difference to NumPy "
                 f"{result.max_abs:.1e}: {_verdict(bool(result))}"
             )
 
@@ -453,7 +456,7 @@ class _Printer:
         if result.artifact_bytes is None:
             return
         for schedule in result.schedules:
-            self._schedule(schedule)
+            self._console.print(npu_schedule.summary(schedule))
         self._line(
             f"Exported ({result.artifact_bytes / 1024:.0f} KiB), reloaded in a fresh process: "
             f"{_verdict(bool(result))}"
@@ -489,10 +492,6 @@ class _Printer:
             f"{summary} ({result.seconds:.1f} s).", style="bold green" if result else "bold red"
         )
 
-    def _schedule(self, schedule: npu_schedule.Schedule) -> None:
-        if self._console is not None:
-            self._console.print(npu_schedule.summary(schedule))
-
     def _title(self, text: str) -> None:
         self._line()
         self._line(text, style="bold")
@@ -506,8 +505,6 @@ class _Printer:
         from rich.box import SIMPLE_HEAD
         from rich.table import Table
 
-        if self._console is None:
-            return
         table = Table(*header, box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
         for column in table.columns:
             column.justify = "right" if column.header in _NUMBERS else "left"
@@ -516,13 +513,8 @@ class _Printer:
         self._console.print(table)
 
     def _line(self, text: str = "", style: str | None = None) -> None:
-        if self._console is not None:
-            # Never wrapped: modules and commands are there to be copied.
-            self._console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
-
-
-def _times(shape: tuple[int, ...]) -> str:
-    return "x".join(map(str, shape))
+        # Never wrapped: modules and commands are there to be copied.
+        self._console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
 
 
 def _verdict(ok: bool) -> str:

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from tvm_byoc_kit.availability import probe
-from tvm_byoc_kit.errors import BackendUnavailable
 
 if TYPE_CHECKING:
     from tvm_byoc_kit.backends.cutlass.problems import Problem
@@ -45,9 +44,7 @@ def fastest(
     BackendUnavailable
         When there is no GPU that TVM can use.
     """
-    status = probe("device:cuda")
-    if not status:
-        raise BackendUnavailable("cutlass", "device", status.detail, status.remedy)
+    probe("device:cuda").require("cutlass", "device")
     named = [
         (replace(graph, name=f"candidate_{region}_{number}"), problem, choice)
         for region, some in enumerate(candidates)

@@ -18,7 +18,7 @@ from tvm_byoc_kit.availability import probe
 from tvm_byoc_kit.backends.tensorrt.payload import check_plan, unpack
 from tvm_byoc_kit.backends.tensorrt.profiles import choose
 from tvm_byoc_kit.backends.tensorrt.vendor import find_vendor
-from tvm_byoc_kit.errors import BackendUnavailable, ModelError
+from tvm_byoc_kit.errors import ModelError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -54,9 +54,7 @@ def admit(payload: bytes) -> None:
 def _admitted(payload: bytes) -> _Parts:
     parts = header, plan, _ = unpack(payload)
     vendor = find_vendor(header.vendor or None)
-    status = probe("device:cuda")
-    if not status:
-        raise BackendUnavailable("tensorrt", "device", status.detail, status.remedy)
+    probe("device:cuda").require("tensorrt", "device")
     if plan:
         check_plan(header, vendor.name, vendor.release, Gpu(0).capability)
     return parts
