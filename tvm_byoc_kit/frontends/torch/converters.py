@@ -1,4 +1,7 @@
-"""The kit's converters: ops that TVM's importer lacks, or converts to something else."""
+"""The kit's converters: ops that TVM's importer lacks, or converts to something else.
+
+What they give is bound to a variable where it is none yet.
+"""
 
 from __future__ import annotations
 
@@ -48,9 +51,8 @@ def _accumulator(importer: Any, node: fx.Node) -> str:
 def _scaled(importer: Any, value: Any, factor: Any) -> Any:
     if factor == 1:
         return value
-    return importer.block_builder.emit(
-        relax.op.multiply(value, relax.const(factor, value.ty.dtype.dtype))
-    )
+    factor = relax.const(factor, value.ty.dtype.dtype)
+    return importer.block_builder.emit(relax.op.multiply(value, factor))
 
 
 def _cast(importer: Any, value: Any, dtype: str) -> Any:
@@ -61,9 +63,7 @@ def _cast(importer: Any, value: Any, dtype: str) -> Any:
 
 def matmul(importer: Any, node: fx.Node) -> Any:
     first, second = importer.retrieve_args(node)[:2]
-    return importer.block_builder.emit(
-        relax.op.matmul(first, second, out_dtype=_accumulator(importer, node))
-    )
+    return relax.op.matmul(first, second, out_dtype=_accumulator(importer, node))
 
 
 def add_product(importer: Any, node: fx.Node) -> Any:
@@ -76,7 +76,7 @@ def add_product(importer: Any, node: fx.Node) -> Any:
     if beta == 0:
         return product
     addend = _scaled(importer, _cast(importer, addend, dtype), beta)
-    return importer.block_builder.emit(relax.op.add(product, addend))
+    return relax.op.add(product, addend)
 
 
 _SPATIAL = {1: "W", 2: "HW", 3: "DHW"}
@@ -113,7 +113,7 @@ def convolution(importer: Any, node: fx.Node) -> Any:
         return result
     bias = _cast(importer, given["bias"], dtype)
     bias = importer.block_builder.emit(relax.op.reshape(bias, (1, -1, *[1] * rank)))
-    return importer.block_builder.emit(relax.op.add(result, bias))
+    return relax.op.add(result, bias)
 
 
 def extreme(reduce: Callable[..., Any], bound: float) -> Converter:
@@ -134,7 +134,7 @@ def extreme(reduce: Callable[..., Any], bound: float) -> Converter:
         limit = relax.const(bound, x.ty.dtype.dtype)
         others = emit(relax.op.astype(emit(relax.op.not_equal(x, limit)), "int32"))
         is_other = emit(relax.op.astype(emit(relax.op.max(others, axes, keepdim)), "bool"))
-        return emit(relax.op.where(is_other, found, limit))
+        return relax.op.where(is_other, found, limit)
 
     return convert
 
@@ -159,7 +159,7 @@ def extreme_position(find: Callable[..., Any]) -> Converter:
     def convert(importer: Any, node: fx.Node) -> Any:
         given = _values(importer, node)
         found = importer.block_builder.emit(find(given["self"], given["dim"], given["keepdim"]))
-        return importer.block_builder.emit(relax.op.maximum(found, relax.const(0, "int64")))
+        return relax.op.maximum(found, relax.const(0, "int64"))
 
     return convert
 
@@ -168,13 +168,13 @@ def product_of_axis(importer: Any, node: fx.Node) -> Any:
     given = _values(importer, node)
     wanted = importer._convert_data_type(node.meta["val"].dtype)  # noqa: SLF001
     x = _cast(importer, given["self"], wanted)
-    return importer.block_builder.emit(relax.op.prod(x, given["dim"], given["keepdim"]))
+    return relax.op.prod(x, given["dim"], given["keepdim"])
 
 
 def scan(op: Callable[..., Any]) -> Converter:
     def convert(importer: Any, node: fx.Node) -> Any:
         given = _values(importer, node)
-        return importer.block_builder.emit(op(given["self"], given["dim"]))
+        return op(given["self"], given["dim"])
 
     return convert
 
@@ -186,7 +186,7 @@ def shift(op: Callable[..., Any]) -> Converter:
             second = relax.const(second, first.ty.dtype.dtype)
         elif isinstance(first, int):
             first = relax.const(first, second.ty.dtype.dtype)
-        return importer.block_builder.emit(op(first, second))
+        return op(first, second)
 
     return convert
 
@@ -202,23 +202,19 @@ def scatter_reduce(importer: Any, node: fx.Node) -> Any:
             f"reduce={given['reduce']!r} with include_self={given['include_self']}; supported: "
             f"{', '.join(_SCATTERED)} with include_self=True"
         )
-    return importer.block_builder.emit(
-        relax.op.scatter_elements(
-            given["self"],
-            given["index"],
-            _like_index(importer, given["src"], given["index"]),
-            axis=given["dim"],
-            reduction=_SCATTERED[given["reduce"]],
-        )
+    return relax.op.scatter_elements(
+        given["self"],
+        given["index"],
+        _like_index(importer, given["src"], given["index"]),
+        axis=given["dim"],
+        reduction=_SCATTERED[given["reduce"]],
     )
 
 
 def scatter(importer: Any, node: fx.Node) -> Any:
     given = _values(importer, node)
     source = _like_index(importer, given["src"], given["index"])
-    return importer.block_builder.emit(
-        relax.op.scatter_elements(given["self"], given["index"], source, axis=given["dim"])
-    )
+    return relax.op.scatter_elements(given["self"], given["index"], source, axis=given["dim"])
 
 
 def _like_index(importer: Any, source: Any, index: Any) -> Any:
@@ -227,9 +223,8 @@ def _like_index(importer: Any, source: Any, index: Any) -> Any:
     axes = list(range(len(sizes)))
     if all(str(a) == str(b) for a, b in zip(source.ty.shape, sizes, strict=True)):
         return source
-    return importer.block_builder.emit(
-        relax.op.strided_slice(source, axes, [0] * len(sizes), sizes)
-    )
+    cropped = relax.op.strided_slice(source, axes, [0] * len(sizes), sizes)
+    return importer.block_builder.emit(cropped)
 
 
 def view(importer: Any, node: fx.Node) -> Any:
@@ -245,15 +240,13 @@ def nearest(importer: Any, node: fx.Node) -> Any:
     """Whole multiples alone get here; PyTorch takes ``floor(i * n_in / n_out)``."""
     x = importer.env[node.args[0]]
     size = tuple(int(n) for n in node.meta["val"].shape[2:])
-    return importer.block_builder.emit(
-        relax.op.image.resize2d(
-            x,
-            size,
-            layout="NCHW",
-            method="nearest_neighbor",
-            coordinate_transformation_mode="asymmetric",
-            rounding_method="floor",
-        )
+    return relax.op.image.resize2d(
+        x,
+        size,
+        layout="NCHW",
+        method="nearest_neighbor",
+        coordinate_transformation_mode="asymmetric",
+        rounding_method="floor",
     )
 
 
@@ -264,15 +257,13 @@ _BORDERS = {0: "zeros", 1: "border", 2: "reflection"}
 def grid_sample(importer: Any, node: fx.Node) -> Any:
     given = _values(importer, node)
     grid = importer.block_builder.emit(relax.op.permute_dims(given["grid"], [0, 3, 1, 2]))
-    return importer.block_builder.emit(
-        relax.op.image.grid_sample(
-            given["input"],
-            grid,
-            method=_SAMPLING[given["interpolation_mode"]],
-            layout="NCHW",
-            padding_mode=_BORDERS[given["padding_mode"]],
-            align_corners=given["align_corners"],
-        )
+    return relax.op.image.grid_sample(
+        given["input"],
+        grid,
+        method=_SAMPLING[given["interpolation_mode"]],
+        layout="NCHW",
+        padding_mode=_BORDERS[given["padding_mode"]],
+        align_corners=given["align_corners"],
     )
 
 
@@ -283,7 +274,7 @@ def sort(importer: Any, node: fx.Node) -> Any:
         relax.op.argsort(x, axis, given["descending"], dtype="int64")
     )
     values = importer.block_builder.emit(relax.op.gather_elements(x, indices, axis=axis))
-    return importer.block_builder.emit(relax.Tuple([values, indices]))
+    return relax.Tuple([values, indices])
 
 
 CONVERTERS: dict[str, Converter] = {

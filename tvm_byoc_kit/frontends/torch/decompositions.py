@@ -6,6 +6,7 @@ works out shapes and dtypes. One that returns NotImplemented leaves the op as it
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -185,10 +186,6 @@ _ERFC = (
 )  # fmt: skip
 
 
-def exp2(x: Tensor) -> Tensor:
-    return torch.pow(2.0, x)
-
-
 def signbit(x: Tensor) -> Tensor:
     return (x < 0) | ((x == 0) & (1 / x < 0)) if x.dtype.is_floating_point else x < 0
 
@@ -198,18 +195,6 @@ def copysign(x: Any, y: Any) -> Any:
     if not isinstance(y, Tensor):
         return -size if math.copysign(1.0, y) < 0 else size
     return torch.where(torch.signbit(y), -size, size)
-
-
-def hypot(x: Tensor, y: Tensor) -> Tensor:
-    return torch.sqrt(x * x + y * y)
-
-
-def fmax(x: Tensor, y: Tensor) -> Tensor:
-    return torch.where(torch.isnan(x), y, torch.where(torch.isnan(y), x, torch.maximum(x, y)))
-
-
-def fmin(x: Tensor, y: Tensor) -> Tensor:
-    return torch.where(torch.isnan(x), y, torch.where(torch.isnan(y), x, torch.minimum(x, y)))
 
 
 def isinf(x: Tensor) -> Tensor:
@@ -320,14 +305,6 @@ def vector_norm(
     return torch.pow(torch.pow(size, order).sum(axes, keepdim), 1 / order)
 
 
-def max_of_axis(x: Tensor, dim: int, keepdim: bool = False) -> Any:
-    return x.amax(dim, keepdim), x.argmax(dim, keepdim)
-
-
-def min_of_axis(x: Tensor, dim: int, keepdim: bool = False) -> Any:
-    return x.amin(dim, keepdim), x.argmin(dim, keepdim)
-
-
 def kth_value(x: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Any:
     values, indices = torch.sort(x, dim)
     found = values.narrow(dim, k - 1, 1), indices.narrow(dim, k - 1, 1)
@@ -418,12 +395,7 @@ def layer_norm(x: Tensor, shape: Any, weight: Any, bias: Any, eps: float) -> Any
 
 
 def batch_norm_of_the_batch(
-    x: Tensor,
-    weight: Any,
-    bias: Any,
-    training: bool,
-    momentum: float,
-    eps: float,
+    x: Tensor, weight: Any, bias: Any, training: bool, momentum: float, eps: float
 ) -> Any:
     is_static = all(isinstance(size, int) for size in x.shape)
     if not training or (is_static and x.dtype is not torch.float64):
@@ -548,10 +520,6 @@ def index_put_by_mask(x: Tensor, indices: Any, values: Tensor, accumulate: bool 
     return torch.where(mask, new.to(x.dtype), x)
 
 
-def scatter_add(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Any:
-    return torch.scatter_reduce(x, dim, index, source, "sum")
-
-
 def resize_by_torch(fallback: Decomposition) -> Decomposition:
     """Resizing that is exactly by ``output size / input size`` has a converter; `fallback` else.
 
@@ -585,76 +553,75 @@ def nearest(x: Tensor, size: Any, scales: Any) -> Any:
     return x
 
 
-_FURTHER = get_decompositions([aten.upsample_bilinear2d.vec, aten.upsample_bicubic2d.vec])
-OWN: dict[Any, Decomposition] = {
-    aten.add.Tensor: add,
-    aten.add.Scalar: add,
-    aten.sub.Tensor: sub,
-    aten.sub.Scalar: sub,
-    aten.mul.Tensor: mul,
-    aten.mul.Scalar: mul,
-    aten.div.Tensor_mode: divide,
-    aten.div.Scalar_mode: divide,
-    aten.floor_divide.default: floor_divide,
-    aten.floor_divide.Scalar: floor_divide,
-    aten.remainder.Tensor: remainder,
-    aten.remainder.Scalar: remainder,
-    aten.remainder.Scalar_Tensor: remainder,
-    aten.pow.Tensor_Tensor: power,
-    aten.pow.Tensor_Scalar: power,
-    aten.pow.Scalar: power,
-    aten.__lshift__.Tensor: torch.bitwise_left_shift,
-    aten.__lshift__.Scalar: torch.bitwise_left_shift,
-    aten.__rshift__.Tensor: torch.bitwise_right_shift,
-    aten.__rshift__.Scalar: torch.bitwise_right_shift,
-    aten.erfc.default: erfc,
-    aten.exp2.default: exp2,
-    aten.signbit.default: signbit,
-    aten.copysign.Tensor: copysign,
-    aten.copysign.Scalar: copysign,
-    aten.hypot.default: hypot,
-    aten.fmax.default: fmax,
-    aten.fmin.default: fmin,
-    aten.isinf.default: isinf,
-    aten.isfinite.default: isfinite,
-    aten.logaddexp.default: logaddexp,
-    aten.elu.default: elu,
-    aten.expm1.default: expm1,
-    aten.log1p.default: log1p,
-    aten.clamp.default: clamp,
-    aten.clamp.Tensor: clamp_by_tensors,
-    aten.any.default: any_of,
-    aten.any.dim: any_of,
-    aten.any.dims: any_of,
-    aten.all.default: all_of,
-    aten.all.dim: all_of,
-    aten.all.dims: all_of,
-    aten.var_mean.correction: var_mean,
-    aten.linalg_vector_norm.default: vector_norm,
-    aten.max.dim: max_of_axis,
-    aten.min.dim: min_of_axis,
-    aten.kthvalue.default: kth_value,
-    aten.sort.stable: stable_sort,
-    aten.searchsorted.Tensor: search_sorted,
-    aten.avg_pool2d.default: avg_pool,
-    aten.avg_pool3d.default: avg_pool,
-    aten.adaptive_max_pool2d.default: adaptive_max_pool,
-    aten.addbmm.default: add_summed_product,
-    aten.native_group_norm.default: group_norm,
-    aten.native_layer_norm.default: layer_norm,
-    aten._native_batch_norm_legit.no_stats: batch_norm_of_the_batch,  # noqa: SLF001
-    aten.scaled_dot_product_attention.default: attention,
-    aten._trilinear.default: trilinear,  # noqa: SLF001 - PyTorch's name
-    aten._cdist_forward.default: cdist,  # noqa: SLF001
-    aten.unfold.default: unfold,
-    aten.repeat.default: repeat,
-    aten.as_strided.default: as_strided,
-    aten.masked_scatter.default: masked_scatter,
-    aten.index_put.default: index_put_by_mask,
-    aten.scatter_add.default: scatter_add,
-    aten.upsample_nearest1d.vec: nearest,
-    aten.upsample_nearest2d.vec: nearest,
-    aten.upsample_nearest3d.vec: nearest,
-    aten.upsample_bilinear2d.vec: resize_by_torch(_FURTHER[aten.upsample_bilinear2d.vec]),
-    aten.upsample_bicubic2d.vec: resize_by_torch(_FURTHER[aten.upsample_bicubic2d.vec]),
-}
+def _aside_of_nan(choose: Decomposition) -> Decomposition:
+    """`choose` of two tensors, where both are numbers; else the one that is."""
+
+    def chosen(x: Tensor, y: Tensor) -> Tensor:
+        return torch.where(torch.isnan(x), y, torch.where(torch.isnan(y), x, choose(x, y)))
+
+    return chosen
+
+
+def _extreme(kind: str) -> Decomposition:
+    def found(x: Tensor, dim: int, keepdim: bool = False) -> Any:
+        return tuple(getattr(x, prefix + kind)(dim, keepdim) for prefix in ("a", "arg"))
+
+    return found
+
+
+def _overload(name: str) -> Any:
+    return functools.reduce(getattr, name.split("."), aten)
+
+
+# Functions that are called as the op that they stand for.
+_BY_NAME = (
+    erfc, signbit, isinf, isfinite, logaddexp, elu, expm1, log1p, unfold, repeat, as_strided,
+    masked_scatter,
+)  # fmt: skip
+_TABLE: tuple[tuple[Decomposition, str], ...] = (
+    *((function, f"{function.__name__}.default") for function in _BY_NAME),
+    (add, "add.Tensor add.Scalar"),
+    (sub, "sub.Tensor sub.Scalar"),
+    (mul, "mul.Tensor mul.Scalar"),
+    (divide, "div.Tensor_mode div.Scalar_mode"),
+    (floor_divide, "floor_divide.default floor_divide.Scalar"),
+    (remainder, "remainder.Tensor remainder.Scalar remainder.Scalar_Tensor"),
+    (power, "pow.Tensor_Tensor pow.Tensor_Scalar pow.Scalar"),
+    (torch.bitwise_left_shift, "__lshift__.Tensor __lshift__.Scalar"),
+    (torch.bitwise_right_shift, "__rshift__.Tensor __rshift__.Scalar"),
+    (lambda x: torch.pow(2.0, x), "exp2.default"),
+    (copysign, "copysign.Tensor copysign.Scalar"),
+    (lambda x, y: torch.sqrt(x * x + y * y), "hypot.default"),
+    (_aside_of_nan(torch.maximum), "fmax.default"),
+    (_aside_of_nan(torch.minimum), "fmin.default"),
+    (clamp, "clamp.default"),
+    (clamp_by_tensors, "clamp.Tensor"),
+    (any_of, "any.default any.dim any.dims"),
+    (all_of, "all.default all.dim all.dims"),
+    (var_mean, "var_mean.correction"),
+    (vector_norm, "linalg_vector_norm.default"),
+    (_extreme("max"), "max.dim"),
+    (_extreme("min"), "min.dim"),
+    (kth_value, "kthvalue.default"),
+    (stable_sort, "sort.stable"),
+    (search_sorted, "searchsorted.Tensor"),
+    (avg_pool, "avg_pool2d.default avg_pool3d.default"),
+    (adaptive_max_pool, "adaptive_max_pool2d.default"),
+    (add_summed_product, "addbmm.default"),
+    (group_norm, "native_group_norm.default"),
+    (layer_norm, "native_layer_norm.default"),
+    (batch_norm_of_the_batch, "_native_batch_norm_legit.no_stats"),
+    (attention, "scaled_dot_product_attention.default"),
+    (trilinear, "_trilinear.default"),
+    (cdist, "_cdist_forward.default"),
+    (index_put_by_mask, "index_put.default"),
+    (lambda x, *places: torch.scatter_reduce(x, *places, "sum"), "scatter_add.default"),
+    (nearest, "upsample_nearest1d.vec upsample_nearest2d.vec upsample_nearest3d.vec"),
+    *(
+        (resize_by_torch(further), f"{overload.overloadpacket.__name__}.vec")
+        for overload, further in get_decompositions(
+            [aten.upsample_bilinear2d.vec, aten.upsample_bicubic2d.vec]
+        ).items()
+    ),
+)
+OWN = {_overload(name): function for function, names in _TABLE for name in names.split()}

@@ -26,7 +26,7 @@ def convert_index(importer: Any, node: fx.Node) -> Any:
     plan = _Plan.of(importer, data, indices)
     emit = importer.block_builder.emit
     if len(plan.axes) == 1:
-        return emit(relax.op.take(data, plan.indices[0], axis=plan.axes[0]))
+        return relax.op.take(data, plan.indices[0], axis=plan.axes[0])
     flat = plan.flattened(data)
     taken = emit(relax.op.take(flat, plan.position(), axis=0))
     shape = [*plan.index_shape, *plan.rest_shape]
@@ -39,7 +39,7 @@ def convert_index(importer: Any, node: fx.Node) -> Any:
         *range(rank),
         *range(rank + before, rank + len(plan.rest_shape)),
     ]
-    return emit(relax.op.permute_dims(taken, order))
+    return relax.op.permute_dims(taken, order)
 
 
 def convert_index_put(importer: Any, node: fx.Node) -> Any:
@@ -61,7 +61,7 @@ def convert_index_put(importer: Any, node: fx.Node) -> Any:
     )
     moved = emit(relax.op.reshape(scattered, [*plan.indexed_shape, *plan.rest_shape]))
     back = [plan.order.index(axis) for axis in range(len(plan.order))]
-    return emit(relax.op.permute_dims(moved, back))
+    return relax.op.permute_dims(moved, back)
 
 
 @dataclass(frozen=True)

@@ -62,13 +62,16 @@ class CheckedImporter(ExportedProgramImporter):  # type: ignore[misc]
     def create_convert_map(self) -> dict[str, Callable[[fx.Node], Any]]:
         """TVM's converters and the kit's, which come first, each with its result checked."""
         own = {
-            name: lambda node, convert=convert: convert(self, node)
+            name: lambda node, convert=convert: self._emitted(convert(self, node))
             for name, convert in CONVERTERS.items()
         }
         return {
             name: self._checked(convert)
             for name, convert in {**super().create_convert_map(), **own}.items()
         }
+
+    def _emitted(self, value: Any) -> Any:
+        return value if isinstance(value, relax.Var) else self.block_builder.emit(value)
 
     def _checked(self, convert: Callable[[fx.Node], Any]) -> Callable[[fx.Node], Any]:
         def converted(node: fx.Node) -> Any:
