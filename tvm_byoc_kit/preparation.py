@@ -14,10 +14,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from tvm_byoc_kit.backend import Backend, get_backend
+from tvm_byoc_kit.batch_norm_folding import fold_batch_norm
+from tvm_byoc_kit.constant_folding import fold_constants
 from tvm_byoc_kit.errors import OptionError, reason
 from tvm_byoc_kit.model import ImportedModel, as_model
 from tvm_byoc_kit.prepare_report import PassReport, PrepareReport, count_ops
+from tvm_byoc_kit.quantized_pairs import symmetric_pairs
 from tvm_byoc_kit.signature import function_signature
+from tvm_byoc_kit.simplification import remove_dropout, simplify, sink_permutations
 
 if TYPE_CHECKING:
     from tvm import IRModule
@@ -35,6 +39,9 @@ class Settings:
     keep_bytes: bool = False  # of weights, for a backend that computes in 8 bits
 
 
+Run = Callable[["IRModule", Settings, "Counter[str]"], "IRModule"]
+
+
 @dataclass(frozen=True)
 class Pass:
     """One step of the pipeline.
@@ -49,7 +56,7 @@ class Pass:
     """
 
     name: str
-    run: Callable[[IRModule, Settings, Counter[str]], IRModule]
+    run: Run
     at_import: bool = False
 
 
@@ -194,36 +201,33 @@ def _bound(mod: IRModule, entry: str, sizes: Mapping[str, int]) -> IRModule:
     return BindSymbolicVars({known[name]: size for name, size in sizes.items()}, entry)(mod)
 
 
-def _canonicalize(mod: IRModule, _settings: Settings, _notes: Counter[str]) -> IRModule:
-    from tvm.relax.transform import CanonicalizeBindings
+def _tvm(name: str, *arguments: Any) -> Run:
+    """A pass of TVM's."""
 
-    return CanonicalizeBindings()(mod)
+    def run(mod: IRModule, _settings: Settings, _notes: Counter[str]) -> IRModule:
+        from tvm.relax import transform
+
+        return getattr(transform, name)(*arguments)(mod)
+
+    return run
 
 
-def _into_dataflow(mod: IRModule, _settings: Settings, _notes: Counter[str]) -> IRModule:
-    """Every binding that may into dataflow blocks, outside of which nothing is offloaded.
+def _dead_code(mod: IRModule, settings: Settings, _notes: Counter[str]) -> IRModule:
+    from tvm.relax.transform import DeadCodeElimination
 
-    TVM's importers write none for a function with an ``If``.
-    """
-    from tvm.relax.transform import ConvertToDataflow
-
-    return ConvertToDataflow(min_size=1)(mod)
+    return DeadCodeElimination([settings.entry])(mod)
 
 
 def _cleaned(mod: IRModule, settings: Settings, notes: Counter[str]) -> IRModule:
     """Without the aliases and the dead calls that a rewrite leaves behind."""
-    return _dead_code(_canonicalize(mod, settings, notes), settings, notes)
+    return _dead_code(_tvm("CanonicalizeBindings")(mod, settings, notes), settings, notes)
 
 
-def _remove_dropout(mod: IRModule, settings: Settings, notes: Counter[str]) -> IRModule:
-    from tvm_byoc_kit.simplification import remove_dropout
-
-    return _cleaned(remove_dropout(mod, notes), settings, notes)
+def _cleaning(run: Run) -> Run:
+    return lambda mod, settings, notes: _cleaned(run(mod, settings, notes), settings, notes)
 
 
 def _fold_constants(mod: IRModule, settings: Settings, notes: Counter[str]) -> IRModule:
-    from tvm_byoc_kit.constant_folding import fold_constants
-
     folded = fold_constants(mod, notes, keep_bytes=settings.keep_bytes)
     return _cleaned(folded, settings, notes)
 
@@ -231,14 +235,10 @@ def _fold_constants(mod: IRModule, settings: Settings, notes: Counter[str]) -> I
 def _quantized_pairs(mod: IRModule, settings: Settings, notes: Counter[str]) -> IRModule:
     if settings.backend is None or not settings.backend.signed_bytes:
         return mod
-    from tvm_byoc_kit.quantized_pairs import symmetric_pairs
-
     return _cleaned(symmetric_pairs(mod, notes), settings, notes)
 
 
 def _fold_batch_norm(mod: IRModule, settings: Settings, notes: Counter[str]) -> IRModule:
-    from tvm_byoc_kit.batch_norm_folding import fold_batch_norm
-
     def keep(call: Any) -> bool:
         return settings.backend is not None and _takes(settings.backend, call)
 
@@ -269,8 +269,6 @@ _ROUNDS = 4  # of rules that make room for others; more than any chain seen in a
 
 
 def _simplify(mod: IRModule, settings: Settings, notes: Counter[str]) -> IRModule:
-    from tvm_byoc_kit.simplification import simplify
-
     for _ in range(_ROUNDS):
         before = count_ops(mod)
         mod = _cleaned(simplify(mod, notes), settings, notes)
@@ -279,29 +277,13 @@ def _simplify(mod: IRModule, settings: Settings, notes: Counter[str]) -> IRModul
     return mod
 
 
-def _common_subexpressions(mod: IRModule, settings: Settings, notes: Counter[str]) -> IRModule:
-    from tvm.relax.transform import EliminateCommonSubexpr
-
-    return _cleaned(EliminateCommonSubexpr()(mod), settings, notes)
-
-
-def _dead_code(mod: IRModule, settings: Settings, _notes: Counter[str]) -> IRModule:
-    from tvm.relax.transform import DeadCodeElimination
-
-    return DeadCodeElimination([settings.entry])(mod)
-
-
 def _convert_layout(mod: IRModule, settings: Settings, notes: Counter[str]) -> IRModule:
     layout = settings.backend.layout if settings.backend else None
     # Without such an op there is nothing to gain, and TVM's pass has failed on transformers.
     if not layout or not layout.keys() & count_ops(mod).keys():
         return mod
-    from tvm.relax.transform import ConvertLayout
-
-    from tvm_byoc_kit.simplification import sink_permutations
-
-    converted = ConvertLayout({op: list(layouts) for op, layouts in layout.items()})(mod)
-    mod = _fold_constants(converted, settings, notes)
+    convert = _tvm("ConvertLayout", {op: list(layouts) for op, layouts in layout.items()})
+    mod = _fold_constants(convert(mod, settings, notes), settings, notes)
     for _ in range(_ROUNDS):
         before = count_ops(mod)["relax.permute_dims"]
         mod = _simplify(_cleaned(sink_permutations(mod), settings, notes), settings, notes)
@@ -310,24 +292,24 @@ def _convert_layout(mod: IRModule, settings: Settings, notes: Counter[str]) -> I
     return _fold_constants(mod, settings, notes)
 
 
-def _normalize(mod: IRModule, _settings: Settings, _notes: Counter[str]) -> IRModule:
-    from tvm.relax.transform import Normalize
-
-    return Normalize()(mod)
-
-
 PASSES: tuple[Pass, ...] = (
     Pass("bind_symbols", _bind_symbols),  # first: what is static can be folded and simplified
-    Pass("dataflow", _into_dataflow, at_import=True),
-    Pass("canonicalize", _canonicalize, at_import=True),  # patterns see through no alias or tuple
+    # Nothing is offloaded outside; TVM's importers write no block for a function with an `If`.
+    Pass("dataflow", _tvm("ConvertToDataflow", 1), at_import=True),
+    # Patterns see through no alias or tuple.
+    Pass("canonicalize", _tvm("CanonicalizeBindings"), at_import=True),
     Pass("dead_code", _dead_code, at_import=True),  # a dead op splits a region like a live one
     Pass("fold_constants", _fold_constants, at_import=True),  # weights are constants from here on
     Pass("quantized_pairs", _quantized_pairs),
-    Pass("remove_dropout", _remove_dropout, at_import=True),
+    Pass(
+        "remove_dropout",
+        _cleaning(lambda mod, _settings, notes: remove_dropout(mod, notes)),
+        at_import=True,
+    ),
     Pass("fold_batch_norm", _fold_batch_norm),
     Pass("simplify", _simplify),
     Pass("fold_again", _fold_constants),  # of what the two passes before have made constant
-    Pass("common_subexpressions", _common_subexpressions),
+    Pass("common_subexpressions", _cleaning(_tvm("EliminateCommonSubexpr"))),
     Pass("convert_layout", _convert_layout),
-    Pass("normalize", _normalize, at_import=True),
+    Pass("normalize", _tvm("Normalize"), at_import=True),
 )
