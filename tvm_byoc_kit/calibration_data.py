@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tvm_byoc_kit.errors import InputError
+from tvm_byoc_kit.input_checks import misnamed
 
 if TYPE_CHECKING:
     from tvm_byoc_kit.signature import TensorSpec
@@ -77,15 +78,9 @@ def _named(array: Any, specs: Sequence[TensorSpec]) -> dict[str, Any]:
 
 def _cut(arrays: Mapping[str, Any], specs: Sequence[TensorSpec]) -> Iterator[dict[str, Any]]:
     """The calls that stacked arrays are enough for, what is left over not."""
-    missing = [spec.name for spec in specs if spec.name not in arrays]
-    unknown = [str(name) for name in arrays if name not in {spec.name for spec in specs}]
-    if missing or unknown:
-        parts = [f"missing: {', '.join(missing)}"] if missing else []
-        parts += [f"unknown: {', '.join(unknown)}"] if unknown else []
-        raise InputError(
-            f"calibration data does not fit ({'; '.join(parts)}); expected "
-            f"{'; '.join(map(str, specs))}"
-        )
+    if wrong := misnamed(specs, arrays):
+        expected = "; ".join(map(str, specs))
+        raise InputError(f"calibration data does not fit ({wrong}); expected {expected}")
     pieces = {spec.name: _pieces(spec, np.asarray(arrays[spec.name])) for spec in specs}
     numbers = {name: len(items) for name, items in pieces.items()}
     if len(set(numbers.values())) > 1:

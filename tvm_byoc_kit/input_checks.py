@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from tvm_byoc_kit.signature import TensorSpec
 
-__all__ = ["checked_inputs", "symbol_sizes"]
+__all__ = ["checked_inputs", "misnamed", "symbol_sizes"]
 
 
 def checked_inputs(specs: Sequence[TensorSpec], inputs: Mapping[str, Any]) -> list[np.ndarray]:
@@ -31,18 +31,24 @@ def checked_inputs(specs: Sequence[TensorSpec], inputs: Mapping[str, Any]) -> li
             f"inputs are a {type(inputs).__name__}; expected a dict from name to array: "
             f"{'; '.join(map(str, specs))}"
         )
-    names = [spec.name for spec in specs]
-    missing = [name for name in names if name not in inputs]
-    unknown = [str(name) for name in inputs if name not in names]
-    if missing or unknown:
-        parts = [f"missing: {', '.join(missing)}"] if missing else []
-        parts += [f"unknown: {', '.join(unknown)}"] if unknown else []
-        raise InputError(f"inputs do not fit ({'; '.join(parts)}); expected {', '.join(names)}")
+    if wrong := misnamed(specs, inputs):
+        names = ", ".join(spec.name for spec in specs)
+        raise InputError(f"inputs do not fit ({wrong}); expected {names}")
     arrays = [_as_numpy(spec, inputs[spec.name]) for spec in specs]
     for spec, array in zip(specs, arrays, strict=True):
         _check_kind(spec, array)
     symbol_sizes(specs, [array.shape for array in arrays])
     return arrays
+
+
+def misnamed(specs: Sequence[TensorSpec], given: Mapping[str, Any]) -> str:
+    """Which inputs are missing in `given`, and which it has too many; empty when it fits."""
+    names = [spec.name for spec in specs]
+    found = {
+        "missing": [name for name in names if name not in given],
+        "unknown": [str(name) for name in given if name not in names],
+    }
+    return "; ".join(f"{what}: {', '.join(some)}" for what, some in found.items() if some)
 
 
 def symbol_sizes(specs: Sequence[TensorSpec], shapes: Sequence[tuple[int, ...]]) -> dict[str, int]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from tvm_byoc_kit import native
 from tvm_byoc_kit.errors import ModelError
+from tvm_byoc_kit.rewriting import host_functions
 from tvm_byoc_kit.signature import TensorSpec, function_signature
 
 if TYPE_CHECKING:
@@ -200,14 +201,7 @@ def _from_relax(mod: IRModule, entry: str | None) -> ImportedModel:
 
 
 def _find_entry(mod: IRModule) -> str:
-    from tvm import relax
-
-    names: list[str] = [
-        var.name_hint
-        for var, function in mod.functions_items()
-        if isinstance(function, relax.Function)
-        and not (function.attrs and {"Codegen", "Composite"} & set(function.attrs.keys()))
-    ]
+    names = [str(var.name_hint) for var, _ in host_functions(mod)]
     if "main" in names:
         return "main"
     if len(names) == 1:
