@@ -6,12 +6,15 @@ import dataclasses
 import json
 import os
 import platform
+import shutil
 import subprocess
+import tempfile
 import warnings
 import zipfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -27,6 +30,7 @@ from tvm_byoc_kit import loading
 from tvm_byoc_kit.artifact import Manifest, write_artifact
 from tvm_byoc_kit.errors import ArtifactError, BackendUnavailable, InputError, ModelError
 from tvm_byoc_kit.inspection import inspect_artifact
+from tvm_byoc_kit.rewriting import bytes_of_constants
 from tvm_byoc_kit.status import Status
 from tvm_byoc_kit.variants import Cost, OpenDimension, Variant, Variants
 
@@ -192,6 +196,32 @@ def test_a_full_disk_is_one_error(host_exe: byoc.Executable, tmp_path: Path) -> 
 
     with pytest.raises(ArtifactError, match="No space left on device"):
         write_artifact(tmp_path / "model.so", host_exe.manifest, full)
+
+
+@pytest.mark.parametrize("full", ["temporary files", "the artifact"])
+def test_a_disk_without_room_is_told_before_anything_is_written(
+    host_exe: byoc.Executable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, full: str
+) -> None:
+    place = str(tmp_path) if full == "the artifact" else tempfile.gettempdir()
+
+    def usage(folder: str | Path) -> SimpleNamespace:
+        return SimpleNamespace(free=1000 if str(folder) == place else 1 << 40)
+
+    monkeypatch.setattr(shutil, "disk_usage", usage)
+    with pytest.raises(
+        ArtifactError, match=rf"{place} has room for 1000 bytes, and \d+ are needed"
+    ):
+        host_exe.export(tmp_path / "model.so")
+    assert entries(tmp_path) == []
+
+
+def test_the_room_that_is_needed_is_that_of_the_weights(make_module: Any) -> None:
+    weight, bias = relax.const(np.ones((4, 8), "float32")), relax.const(np.ones(8, "int8"))
+    mod = make_module(
+        {"x": ((2, 4), "float32")},
+        lambda x: (relax.op.matmul(x, weight), relax.op.add(weight, weight), relax.op.abs(bias)),
+    )
+    assert bytes_of_constants(mod) == 4 * 8 * 4 + 8
 
 
 def test_a_directory_in_the_way_is_named(host_exe: byoc.Executable, tmp_path: Path) -> None:

@@ -7,9 +7,12 @@ shows the manifest, and reading it never runs the code beside it.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
+import shutil
+import tempfile
 import zipfile
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -53,7 +56,11 @@ def version_of(name: str) -> str:
 
 
 def write_artifact(
-    path: str | os.PathLike[str], manifest: Manifest, export: Callable[[str], Any]
+    path: str | os.PathLike[str],
+    manifest: Manifest,
+    export: Callable[[str], Any],
+    *,
+    weights: int = 0,
 ) -> None:
     """Write an artifact in one step: readers see the old file or the new one, never half of it.
 
@@ -63,11 +70,13 @@ def write_artifact(
     manifest : Manifest
     export : callable
         Writes the library to the path that it is given.
+    weights : int
+        Bytes that the library will have at least, more or less.
 
     Raises
     ------
     ArtifactError
-        When the directory does not exist or the library cannot be written.
+        When the directory does not exist, has no room, or the library cannot be written.
     """
     path = Path(path).absolute()
     compiler = probe("compiler")
@@ -75,6 +84,8 @@ def write_artifact(
         raise ArtifactError(f"cannot link {path}: {compiler.detail}; {compiler.remedy}")
     try:
         _check_place(path)
+        for folder in (tempfile.gettempdir(), path.parent):
+            _check_room(folder, weights + _LEAST_ROOM)
         with replacing(path) as unfinished:
             _link(export, unfinished, path)
             library = {"size": unfinished.stat().st_size, "sha256": sha256(unfinished)}
@@ -88,6 +99,20 @@ def _check_place(path: Path) -> None:
         raise ArtifactError(f"cannot write {path}: {path.parent} is no directory; make it first")
     if path.exists() and not path.is_file():
         raise ArtifactError(f"cannot write {path}: it is no file; name one, such as model.so")
+
+
+_LEAST_ROOM = 1 << 18
+
+
+def _check_room(folder: str | Path, needed: int) -> None:
+    """LLVM ends the process, with nothing said, when it cannot write its objects."""
+    free = shutil.disk_usage(folder).free
+    if free < needed:
+        raise OSError(
+            errno.ENOSPC,
+            f"{folder} has room for {free} bytes, and {needed} are needed; TMPDIR names a folder "
+            "for temporary files",
+        )
 
 
 def _link(export: Callable[[str], Any], unfinished: Path, path: Path) -> None:

@@ -18,6 +18,7 @@ __all__ = [
     "Scope",
     "array_of",
     "bindings_of",
+    "bytes_of_constants",
     "constant_of",
     "fingerprint",
     "host_functions",
@@ -92,6 +93,16 @@ def rewrite_calls(
         if not rewritten.same_as(function):
             builder.update_func(var, rewritten)
     return builder.get()
+
+
+def bytes_of_constants(mod: IRModule) -> int:
+    """What the constants of the Relax functions have in bytes, each counted once."""
+    from tvm import relax
+
+    found: set[Any] = set()
+    for function in filter(is_relax_function, mod.functions.values()):
+        relax.analysis.post_order_visit(function, found.add)
+    return sum(array.nbytes for array in map(array_of, found) if array is not None)
 
 
 def is_relax_function(function: Any) -> bool:

@@ -290,7 +290,10 @@ class Executable:
                 "an Executable that was loaded from an artifact cannot be linked again; copy the "
                 "artifact's file"
             )
-        write_artifact(path, self.manifest, self._built.export_library)
+        from tvm_byoc_kit.rewriting import bytes_of_constants
+
+        weights = bytes_of_constants(self.model.mod) if self.model else 0
+        write_artifact(path, self.manifest, self._built.export_library, weights=weights)
 
     def _on_device(self, array: np.ndarray) -> Any:
         if is_shared(array.dtype.name) and not self._on_gpu:
