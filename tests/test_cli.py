@@ -240,7 +240,9 @@ def test_a_page_without_the_schedule_says_why(
     command: Command, onnx_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     missing = Status("plugin", ok=False, detail="no compiler", remedy="apt install g++")
-    monkeypatch.setattr(byoc.Backend, "check", lambda _self, step: step == "partition" or missing)
+    found = Status("plugin", ok=True, detail="")
+    checks = {"partition": found}
+    monkeypatch.setattr(byoc.Backend, "check", lambda _self, step: checks.get(step, missing))
     done = command("partition", onnx_path, "--html", tmp_path / "page.html")
     assert done.code == 0
     assert "without the schedule: no compiler; apt install g++" in done.out
