@@ -311,6 +311,15 @@ def test_the_oldest_cmake_is_the_one_that_the_build_asks_for() -> None:
     assert f"cmake_minimum_required(VERSION {needed})" in lists.read_text()
 
 
+def test_a_package_that_is_half_installed_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "half").mkdir()
+    (tmp_path / "half" / "__init__.py").write_text("raise ImportError('no library')")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert probe("package:half.inner").detail == "the Python package 'half.inner' is not installed"
+
+
 NVCC = "echo 'Cuda compilation tools, release 13.0, V13.0.88'; echo sm_80"
 
 

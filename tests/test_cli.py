@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import os
 import re
 import shutil
 import signal
@@ -22,6 +23,7 @@ from onnx import TensorProto, helper
 import tvm_byoc_kit as byoc
 from tvm_byoc_kit import cli, partitioning
 from tvm_byoc_kit.cli.arrays import write_npz
+from tvm_byoc_kit.doctor import Report
 from tvm_byoc_kit.status import Status
 
 npu = pytest.mark.byoc("example_npu", step="runtime")
@@ -433,15 +435,36 @@ def test_output_that_cannot_be_written_is_one_line(tmp_path: Path, arguments: li
     assert re.fullmatch(r"tvm-byoc: cannot write the output, .*No space left.*\n", done.stderr)
 
 
-def test_a_file_that_the_system_refuses_is_named(
-    command: Command, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (PermissionError(13, "No permission", "/a/b"), "cannot use '/a/b': No permission"),
+        (ImportError("No module named 'tvm'"), "a package is missing or damaged: No module named"),
+        (OSError("libx.so: not found"), "a package is missing or damaged: libx.so: not found; "),
+    ],
+)
+def test_what_the_system_refuses_is_one_line(
+    command: Command, monkeypatch: pytest.MonkeyPatch, error: Exception, line: str
 ) -> None:
     def refused() -> None:
-        raise PermissionError(13, "Permission denied", "/some/cache")
+        raise error
 
     monkeypatch.setattr("tvm_byoc_kit.doctor.doctor", refused)
     done = command("doctor")
-    assert (done.code, done.err) == (1, "tvm-byoc: cannot use '/some/cache': Permission denied\n")
+    assert done.code == 1
+    assert done.err.startswith(f"tvm-byoc: {line}")
+    assert len(done.err.splitlines()) == 1
+
+
+def test_what_packages_write_when_they_fail_to_load_is_no_part_of_the_report(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def noisy() -> Report:
+        os.write(2, b"ImportError: _multiarray_umath failed to import")
+        return Report(())
+
+    monkeypatch.setattr("tvm_byoc_kit.doctor.doctor", noisy)
+    assert command("doctor", "--json").err == ""
 
 
 @pytest.mark.parametrize("closed", ["<&- >&- 2>&-", ">&-"])

@@ -149,7 +149,7 @@ def _importable(module: str) -> bool:
     """Whether ``import module`` would find a package, found out without importing it."""
     try:
         spec = importlib.util.find_spec(module)
-    except ModuleNotFoundError:
+    except (ImportError, OSError):  # of the package that it is in, as it is imported
         return False
     except ValueError:  # it is imported already, by hand and without a spec
         return True

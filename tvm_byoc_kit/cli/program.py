@@ -35,10 +35,12 @@ def app() -> None:
         cli()
     except ByocError as error:
         fail(str(error))
-    except OSError as error:
+    except (ImportError, OSError) as error:
+        if isinstance(error, ImportError) or error.errno is None:  # as of a library to be loaded
+            fail(f"a package is missing or damaged: {error}; `tvm-byoc doctor` tells what is here")
         if error.filename is None:  # the terminal, pipe or file that the output goes to
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is buffered has nowhere to go
-            fail(f"cannot write the output, or a temporary file: {error.strerror or error}")
+            fail(f"cannot write the output, or a temporary file: {error.strerror}")
         fail(f"cannot use {str(error.filename)!r}: {error.strerror}")
     except Exception:
         # TVM hands an interrupt of a function that it called on as an error of its own.
