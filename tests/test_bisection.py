@@ -27,6 +27,7 @@ from tvm.script import relax as R  # noqa: N812 - as TVMScript has it
 import tvm_byoc_kit as byoc
 from tvm_byoc_kit import backend as backends
 from tvm_byoc_kit import native, region_run
+from tvm_byoc_kit.cli import program
 from tvm_byoc_kit.errors import BackendUnavailable, InputError, ModelError, OptionError
 
 pytestmark = pytest.mark.skipif(
@@ -257,6 +258,21 @@ def test_a_result_that_is_never_written_is_not_right_by_chance(plant: Plant) -> 
         result = byoc.bisect(mod, "faulty_npu")
         assert ops(result) == ("only",)
         assert result.regions[0].outputs[0].nan == (32, 0)
+
+
+def test_a_nan_agrees_where_the_host_has_one_and_nowhere_else(plant: Plant) -> None:
+    mod = module(lambda builder, x: emit(builder, op.add(x, x), "only"), 4)
+    inputs = {"x": np.array([0, np.nan, np.inf, 1], "float32")}
+    right = byoc.bisect(mod, "faulty_npu", inputs=inputs)
+    assert right
+    assert "agrees, max abs 0, SNR inf dB, 1 NaN, expected 1, 1 infinite, expected 1" in str(right)
+    for fault, count in (("silent:add", "3 NaN, expected 1"), ("nan:add", "4 NaN, expected 1")):
+        plant(fault)
+        wrong = byoc.bisect(mod, "faulty_npu", inputs=inputs)
+        assert ops(wrong) == ("only",)
+        assert f"DIVERGES, max abs inf, SNR -inf dB, {count}" in str(wrong)
+        assert not re.search(r"(abs|rel|SNR|cosine) nan", str(wrong))
+        json.dumps(wrong.to_dict(), allow_nan=False)
 
 
 @pytest.mark.parametrize(
@@ -647,6 +663,36 @@ def test_sizes_that_do_not_fit_are_refused() -> None:
 def test_a_backend_that_does_not_run_here_is_refused() -> None:
     with pytest.raises(BackendUnavailable):
         byoc.bisect(module(chain, 4, 8), "cutlass")
+
+
+# The command line
+
+
+def test_verify_says_in_which_region_its_process_was_ended(
+    plant: Plant,
+    onnx_proto: onnx.ModelProto,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    onnx.save(onnx_proto, tmp_path / "model.onnx")
+
+    def verify() -> tuple[Any, str]:
+        line = ["tvm-byoc", "verify", str(tmp_path / "model.onnx"), "-b", "faulty_npu"]
+        monkeypatch.setattr(sys, "argv", line)
+        with pytest.raises(SystemExit) as left:
+            program.app()
+        return left.value.code, "".join(capfd.readouterr())
+
+    code, text = verify()
+    assert (code, text.split("\n")[0]) == (0, "agrees with onnxruntime")
+    plant("crashes:add")
+    code, text = verify()
+    assert code == 1
+    assert text == (
+        "tvm-byoc: the process was ended by SIGSEGV in region faulty_npu_1; `tvm-byoc bisect` "
+        "looks into its regions\n"
+    )
 
 
 # Reproducers

@@ -233,7 +233,7 @@ def _summary(found: RegionCheck | Part | Bisection | Verification) -> str:
     facts = ["agrees" if agrees else "DIVERGES"]
     if found.outputs:
         worst = worst_of(found.outputs)
-        facts.append(f"max abs {worst.max_abs:.3g}, SNR {worst.snr_db:.1f} dB")
+        facts += [f"max abs {worst.max_abs:.3g}, SNR {worst.snr_db:.1f} dB", *worst.not_finite]
     return ", ".join([*facts, *([problem] if problem else [])])
 
 

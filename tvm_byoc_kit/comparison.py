@@ -117,10 +117,16 @@ class OutputCheck:
         parts = [f"{100 * self.outside:.3g} % of the elements outside", f"cosine {self.cosine:.6f}"]
         if self.worst is not None:
             parts.insert(0, f"worst at {self.worst}")
-        for what, (got, expected) in (("NaN", self.nan), ("infinite", self.infinite)):
-            if got or expected:
-                parts.append(f"{got} {what}, expected {expected}")
-        return "; ".join(parts)
+        return "; ".join([*parts, *self.not_finite])
+
+    @property
+    def not_finite(self) -> tuple[str, ...]:
+        """How many elements are NaN, and how many infinite, of both sides, where any are."""
+        return tuple(
+            f"{got} {what}, expected {expected}"
+            for what, (got, expected) in (("NaN", self.nan), ("infinite", self.infinite))
+            if got or expected
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """For ``--json``, which has no infinity and no NaN: they are None."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -18,7 +18,11 @@ from tvm_byoc_kit.cli.options import (
 )
 from tvm_byoc_kit.cli.output import load_or_compile, read_model, show_facts, working
 from tvm_byoc_kit.cli.program import cli
+from tvm_byoc_kit.cli.surviving import surviving, tell_regions
 from tvm_byoc_kit.terminal import make_console
+
+if TYPE_CHECKING:
+    from tvm_byoc_kit.child_process import Report
 
 
 @cli.command()
@@ -61,16 +65,22 @@ def verify(
     import tvm_byoc_kit as byoc
 
     console = make_console()
-    with working(console, Path(reference), "verifying", also=subject):
-        result = byoc.verify(
-            load_or_compile(subject, backend, shape, option),
-            _reference(reference, shape),
-            inputs=inputs or None,
-            cases=None if cases is None else [case.strip() for case in cases.split(",")],
-            samples=samples,
-            sizes=parse_sizes(size),
-            seed=seed,
-        )
+
+    def work(report: Report) -> byoc.Verification:
+        with working(console, Path(reference), "verifying", also=subject):
+            exe = load_or_compile(subject, backend, shape, option)
+            tell_regions(exe, report)
+            return byoc.verify(
+                exe,
+                _reference(reference, shape),
+                inputs=inputs or None,
+                cases=None if cases is None else [case.strip() for case in cases.split(",")],
+                samples=samples,
+                sizes=parse_sizes(size),
+                seed=seed,
+            )
+
+    result = surviving(console, work)
     show_facts(console, as_json, result.to_dict(), lambda: console.print(str(result), markup=False))
     raise typer.Exit(0 if result else 1)
 
