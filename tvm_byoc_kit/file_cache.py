@@ -69,7 +69,7 @@ class FileCache:
         try:
             data = path.read_bytes()
             self.check(key, data)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):  # `put` says that there is no folder
             return None
         except (OSError, ArtifactError) as error:
             warnings.warn(

@@ -183,6 +183,7 @@ def test_what_cannot_be_written_is_a_warning(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.warns(RuntimeWarning, match="the engine cannot be kept"):
         EngineCache(tmp_path / "file").put("a", engine())
+    assert EngineCache(tmp_path / "file").get("a") is None  # and is not warned of twice
 
 
 def test_the_least_recently_used_goes_first_and_the_newest_stays(tmp_path: Path) -> None:
