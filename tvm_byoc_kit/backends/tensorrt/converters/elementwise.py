@@ -1,4 +1,4 @@
-"""Arithmetic and mathematical functions of each element."""
+"""Arithmetic and mathematical functions of each element, and changes of its dtype."""
 
 from __future__ import annotations
 
@@ -112,3 +112,9 @@ def clip(net: NetworkBuilder, op: Op, x: Tensor, low: float, high: float) -> Ten
     return net.elementwise(
         "MAX", net.elementwise("MIN", x, net.scalar(most, x)), net.scalar(least, x)
     )
+
+
+@converter("relax.astype")
+def as_type(net: NetworkBuilder, op: Op, x: Tensor) -> Tensor:
+    """Towards zero from floating point to integers; whatever is not zero is true."""
+    return net.cast(x, net.result_dtype(op))

@@ -1,9 +1,11 @@
-"""Sums, extremes and moments over axes."""
+"""Sums, extremes and moments over axes, and running sums along one."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from tvm_byoc_kit.backends.tensorrt.converters.table import NARROW, converter
 
@@ -49,3 +51,17 @@ def variance(net: NetworkBuilder, op: Op, x: Tensor) -> Tensor:
 def standard_deviation(net: NetworkBuilder, op: Op, x: Tensor) -> Tensor:
     """The root of the variance."""
     return net.unary("SQRT", variance(net, op, x))
+
+
+@converter("relax.cumsum", widened=NARROW)
+def running_sum(net: NetworkBuilder, op: Op, x: Tensor) -> Tensor:
+    """Along an axis, or of all elements in a row; with each element or, exclusively, without it."""
+    axis = op.attrs["axis"]
+    if axis is None:
+        x, axis = net.reshape(x, op.results[0].shape), 0
+    dtype = op.results[0].dtype
+    x = net.cast(x, net.dtype("float32" if dtype in NARROW else dtype))
+    at = net.tensor(np.array(axis % len(x.shape), "int32"))
+    operation = net.trt.CumulativeOperation.SUM
+    exclusive = bool(op.attrs["exclusive"])
+    return net.check(net.network.add_cumulative(x, at, operation, exclusive, False))
