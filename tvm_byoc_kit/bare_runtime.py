@@ -1,7 +1,7 @@
 """TVM's runtime without the rest of TVM, which is all that running an artifact takes.
 
-``import tvm`` costs ten times as much, most of it for the compiler. It may follow: to the system's
-loader the runtime is then loaded already, and the compiler is linked to it by its name.
+``import tvm`` loads the compiler too, fifty times the size, and hundreds of modules. It may follow:
+to the system's loader the runtime is then loaded already, by the name that the compiler asks for.
 """
 
 from __future__ import annotations
