@@ -131,7 +131,7 @@ def test_the_code_of_int8_prints_what_the_page_says(tmp_path: Path) -> None:
 def test_numbers_off_finds_what_the_page_says(tmp_path: Path) -> None:
     page = (ROOT / "docs/numbers_off.md").read_text(encoding="utf-8")
     backend, check, _ = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
-    (shown,) = re.findall(r"^```text\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    shown, crash = re.findall(r"^```text\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     for code in (backend, check):
         (tmp_path / code.split(maxsplit=2)[1]).write_text(code, encoding="utf-8")
 
@@ -152,6 +152,11 @@ def test_numbers_off_finds_what_the_page_says(tmp_path: Path) -> None:
     again = run("reproducer/reproduce.py")
     assert again.returncode == 1, again.stderr
     assert re.sub(r"-?\d[\d.e+-]*", "#", again.stdout) in re.sub(r"-?\d[\d.e+-]*", "#", page)
+    crashing = 'import ctypes\nKERNELS["relax.tanh"] = lambda x: ctypes.string_at(0)\n'
+    (tmp_path / "my_npu.py").write_text(backend + crashing, encoding="utf-8")
+    without_verify = re.sub(r"^print\(byoc.verify.*\n", "", check, flags=re.MULTILINE)
+    (tmp_path / "check.py").write_text(without_verify, encoding="utf-8")
+    assert run("check.py").stdout.startswith(crash)
 
 
 def test_every_line_of_the_table_names_code_of_the_page() -> None:

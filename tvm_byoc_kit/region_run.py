@@ -316,11 +316,13 @@ def _spoiled(expected: np.ndarray) -> np.ndarray:
     """What is right nowhere: so what is never written is not right by chance."""
     import numpy as np
 
-    if expected.dtype.kind == "b":
-        return ~expected
-    if expected.dtype.kind in "iu":
-        return np.add(expected, 1, dtype=expected.dtype)
-    return np.where(np.isnan(expected), 1, np.nan).astype(expected.dtype)
+    kind = expected.dtype.kind
+    spoiled: np.ndarray
+    if kind in "iub":
+        spoiled = ~expected if kind == "b" else expected + expected.dtype.type(1)
+    else:
+        spoiled = np.where(np.isnan(expected), 1, np.nan).astype(expected.dtype)
+    return spoiled
 
 
 def _tensors(values: Any, device: Any = None) -> list[Any]:
