@@ -56,8 +56,8 @@ def _replace(node: onnx.NodeProto, scope: Scope, new: Replacement) -> bool:
 
 def _give_the_same(first: Scope, second: Scope) -> bool:
     for one, other in zip(first.graph.output, second.graph.output, strict=True):
-        shape = first.static_shape(one.name)
-        if shape is None or shape != second.static_shape(other.name):
+        shape = first.shape(one.name)  # the same name is the same size
+        if shape is None or None in shape or shape != second.shape(other.name):
             return False
         if not first.dtype(one.name) or first.dtype(one.name) != second.dtype(other.name):
             return False

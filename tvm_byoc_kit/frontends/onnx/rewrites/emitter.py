@@ -89,6 +89,12 @@ class Emitter:
             return self("Unsqueeze", x, output=output, axes=[axis])
         return self("Unsqueeze", x, self.constant([axis]), output=output)
 
+    def squeeze(self, x: str, axis: int) -> str:
+        """`x` without the dimension of one at `axis`."""
+        if self.opset < _AXES_ARE_INPUTS:
+            return self("Squeeze", x, axes=[axis])
+        return self("Squeeze", x, self.constant([axis]))
+
     def reshape(self, x: str, shape: list[int], output: str | None = None) -> str:
         """`x` in `shape`, with 0 for a dimension kept and -1 for the one to infer."""
         return self("Reshape", x, self.constant(shape), output=output)

@@ -20,6 +20,8 @@ from tvm_byoc_kit.frontends.onnx.graph_tools import (
     Scope,
     replace_nodes,
 )
+from tvm_byoc_kit.frontends.onnx.rewrites.sizes import has_open, of_sizes
+from tvm_byoc_kit.frontends.onnx.rewrites.sizes import rewrite as write_sizes
 from tvm_byoc_kit.frontends.onnx.shapes import infer_types
 
 __all__ = ["rewrite"]
@@ -37,11 +39,23 @@ _OPERATORS = frozenset(
 )
 _MOST_ELEMENTS = 65536
 
-_Dims = list[int | str | None]
-
 
 def rewrite(model: onnx.ModelProto) -> int:
-    """Replace nodes whose results are known by constants, and an If by the branch it takes."""
+    """Replace nodes whose results are known by constants, and an If by the branch it takes.
+
+    What is computed from open sizes is written anew, after which more of them may be known.
+    """
+    count = _fold(model)
+    while written := write_sizes(model):
+        infer_types(model)
+        found = _fold(model)
+        count += written + found
+        if not found:
+            break
+    return count
+
+
+def _fold(model: onnx.ModelProto) -> int:
     count = 0
     while found := replace_nodes(model, _Folder()):
         count += found
@@ -54,7 +68,6 @@ class _Folder:
 
     def __init__(self) -> None:
         self._values: dict[tuple[int, str], np.ndarray] = {}
-        self._shapes: dict[tuple[int, str], _Dims] = {}
 
     def __call__(self, node: onnx.NodeProto, scope: Scope, new: Replacement) -> bool:
         if node.domain not in MAIN_DOMAINS:
@@ -63,7 +76,7 @@ class _Folder:
             return self._take_branch(node, scope, new)
         if node.op_type not in _OPERATORS:
             return False
-        results = self._of_dimensions(node, scope)
+        results = self._of_sizes(node, scope)
         if results is None:
             results = self._of_constants(node, scope)
         if results is None or any(value.size > _MOST_ELEMENTS for value in results):
@@ -78,49 +91,20 @@ class _Folder:
         found = self._values.get((id(scope.graph), name))
         return scope.constant(name) if found is None else found
 
-    def _of_dimensions(self, node: onnx.NodeProto, scope: Scope) -> list[np.ndarray] | None:
-        """The result where the node picks known dimensions of a shape, others may be open."""
-        key = (id(scope.graph), node.output[0])
-        if node.op_type == "Shape":
-            shape = scope.shape(node.input[0])
-            if shape is None:
-                return None
-            bounds = {attribute.name: attribute.i for attribute in node.attribute}
-            picked: _Dims | int | str | None
-            picked = list(shape)[bounds.get("start", 0) : bounds.get("end", len(shape))]
-        elif (
-            node.op_type in ("Gather", "Slice") and (id(scope.graph), node.input[0]) in self._shapes
-        ):
-            picked = self._pick(node, scope, self._shapes[id(scope.graph), node.input[0]])
-        else:
+    def _of_sizes(self, node: onnx.NodeProto, scope: Scope) -> list[np.ndarray] | None:
+        """The result where the node picks known sizes among open ones."""
+        sizes = of_sizes(node, scope, lambda name: self._value(name, scope))
+        if sizes is None:
             return None
-        if isinstance(picked, list):
-            self._shapes[key] = picked
-        numbers = picked if isinstance(picked, list) else [picked]
-        if not all(isinstance(dim, int) for dim in numbers):
+        if has_open(sizes):
+            self._values[id(scope.graph), node.output[0]] = sizes
             return None
-        return [np.array(picked, np.int64)]
-
-    def _pick(self, node: onnx.NodeProto, scope: Scope, dims: _Dims) -> _Dims | int | str | None:
-        """``Gather`` or ``Slice`` of a shape; None where the indices are not known."""
-        known = [self._value(name, scope) if name else None for name in node.input[1:]]
-        if any(value is None and name for value, name in zip(known, node.input[1:], strict=True)):
-            return None
-        try:
-            if node.op_type == "Gather" and known[0] is not None:
-                indices = known[0].tolist()
-                return [dims[i] for i in indices] if isinstance(indices, list) else dims[indices]
-            first, last, _, step = (
-                None if value is None else int(value[0]) for value in [*known, None, None][:4]
-            )
-        except (IndexError, TypeError):
-            return None
-        return dims[first:last:step]
+        if sizes.dtype != object:
+            return [sizes]
+        dtype = scope.dtype(node.output[0]) or onnx.TensorProto.INT64
+        return [sizes.astype(helper.tensor_dtype_to_np_dtype(dtype))]
 
     def _of_constants(self, node: onnx.NodeProto, scope: Scope) -> list[np.ndarray] | None:
-        if node.op_type == "Size":
-            shape = scope.static_shape(node.input[0])
-            return None if shape is None else [np.array(np.prod(shape, dtype=np.int64))]
         inputs = {}
         for name in filter(None, node.input):
             value = self._value(name, scope)

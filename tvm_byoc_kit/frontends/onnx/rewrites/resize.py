@@ -119,9 +119,14 @@ def _axes(node: onnx.NodeProto, scope: Scope, said: dict[str, Any]) -> list[_Axi
         }
     else:
         assert sizes is not None  # noqa: S101 - one of the two is known
-        if any(not isinstance(shape[axis], int) for axis in asked):
-            return None
-        lengths = dict(zip(asked, map(int, sizes), strict=True))
+        if any(not isinstance(shape[axis], int) for axis in asked if axis >= _FIRST_SPATIAL):
+            return None  # an open batch, or number of channels, stays as it is
+        lengths = {
+            axis: int(size)
+            for axis, size in zip(asked, sizes, strict=True)
+            if isinstance(shape[axis], int)
+        }
+        asked = list(lengths)
         factors = {axis: lengths[axis] / int(shape[axis] or 1) for axis in asked}
         policy = said.get("keep_aspect_ratio_policy", b"stretch").decode()
         if policy != "stretch":
