@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -49,8 +50,21 @@ def test_an_input_with_a_fixed_axis_0_has_no_part_in_the_batch(make_module: Make
 
 
 def test_the_batch_needs_an_open_axis_0(make_module: Make) -> None:
-    with pytest.raises(ModelError, match=r"axis 0 is open, and the inputs are x: float32\[2, n\]"):
-        named_sizes(loaded(make_module, {"x": (2, "n")}), BUCKETS, None)
+    model = loaded(make_module, {"x": (2, "n"), "y": (3,)})
+    hint = r"axis 0 is open, .* x: \[2, n\]; .* 'n' is on axis 1 of x: give sizes=(\{.*\}) instead"
+    with pytest.raises(ModelError, match=hint) as caught:
+        named_sizes(model, byoc.Buckets(1, 4, fallback="symbolic"), None)
+    found = re.search(hint, str(caught.value))
+    assert found is not None
+    sizes = eval(found[1], {"Buckets": byoc.Buckets})  # noqa: S307 - what the user is told to write
+    assert named_sizes(model, None, sizes) == {"n": byoc.Buckets(1, 4, fallback="symbolic")}
+
+
+def test_an_onnx_batch_on_another_axis_is_pointed_at() -> None:
+    with pytest.raises(
+        ModelError, match=r"'n' is on axis 1 of x: give sizes=\{'n': Buckets\(1, 4\)\}"
+    ):
+        byoc.compile(_relu([2, "n"]), "llvm", batch=BUCKETS)
 
 
 def test_the_remedy_is_that_of_the_models_frontend(onnx_proto: onnx.ModelProto) -> None:
@@ -183,11 +197,15 @@ def test_an_onnx_batch_without_a_usable_name_is_called_batch(dims: list[str]) ->
 
 
 def test_an_onnx_dimension_without_sizes_has_to_be_given() -> None:
-    with pytest.raises(ModelError, match=r"does not fix the shape of x float32\[batch, seq\]"):
+    demand = (
+        r"does not fix the shape of x float32\[batch, seq\].*shapes=\{'x': \('batch', 128\)\}\), "
+        r"or sizes=\{'seq': Buckets\(32, 64, 128\)\}"
+    )
+    with pytest.raises(ModelError, match=demand):
         byoc.compile(_relu(["batch", "seq"]), "llvm", batch=BUCKETS)
 
 
-def _relu(dims: list[str | None]) -> onnx.ModelProto:
+def _relu(dims: list[int | str | None]) -> onnx.ModelProto:
     values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, dims) for name in "xy"]
     graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "relu", *map(_one, values))
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)

@@ -12,7 +12,7 @@ from tvm_byoc_kit.errors import OptionError
 __all__ = ["Buckets", "Profile", "Sizes"]
 
 
-@dataclass(frozen=True, init=False)
+@dataclass(frozen=True, init=False, repr=False)
 class Buckets:
     """Static builds of a model for some sizes of a dimension, in one artifact.
 
@@ -63,6 +63,11 @@ class Buckets:
         object.__setattr__(self, "sizes", tuple(sorted(set(map(int, sizes)))))
         object.__setattr__(self, "fallback", fallback)
         object.__setattr__(self, "pad", pad)
+
+    def __repr__(self) -> str:
+        options = {"fallback": (self.fallback, None), "pad": (self.pad, True)}
+        given = (f"{key}={own!r}" for key, (own, usual) in options.items() if own != usual)
+        return f"Buckets({', '.join((*map(str, self.sizes), *given))})"
 
 
 @dataclass(frozen=True)

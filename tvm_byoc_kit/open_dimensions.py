@@ -29,15 +29,29 @@ __all__ = [
 
 
 def shapes_for(
-    model: Any, batch: Buckets | Profile | None, sizes: Sizes | None
+    model: Any,
+    batch: Buckets | Profile | None,
+    sizes: Sizes | None,
+    given: Mapping[str, Sequence[int | str]] | None = None,
 ) -> dict[str, Sequence[int | str]]:
-    """The `shapes` to load a model with, if it is ONNX, so that what is given sizes stays open."""
-    names = _by_name(sizes).keys()
+    """The `shapes` to load a model with, if it is ONNX, so that what is given sizes stays open.
+
+    Those `given` are among them as they are.
+
+    Raises
+    ------
+    ModelError
+        When other dimensions are open, too, or none that is the batch.
+    """
+    names, shapes = _by_name(sizes).keys(), dict(given or {})
     if (batch is None and not names) or kind_of(model) != "onnx":
-        return {}
+        return shapes
     from tvm_byoc_kit.frontends.onnx import open_shapes
 
-    return open_shapes(model, names, batch is not None)
+    opened = open_shapes(model, names, batch is not None, shapes)
+    if batch is not None and not shapes and opened:
+        _require_batch(opened, batch, "")
+    return opened | shapes
 
 
 def _by_name(sizes: Sizes | None) -> Sizes:
@@ -61,7 +75,7 @@ def named_sizes(
     """
     named = dict(_by_name(sizes))
     if batch is not None:
-        name = batch_dimension(model)
+        name = batch_dimension(model, batch)
         if name in named:
             raise OptionError(
                 f"batch= and sizes= both give sizes for '{name}'; leave one of them out"
@@ -80,22 +94,20 @@ def named_sizes(
     return named
 
 
-def batch_dimension(model: ImportedModel) -> str:
+def batch_dimension(model: ImportedModel, batch: Buckets | Profile) -> str:
     """The name of the dimension on axis 0 of the inputs, where it is open and no product.
+
+    `batch` is what it is to get, for the message.
 
     Raises
     ------
     ModelError
         When all inputs have a fixed axis 0, or there are several names.
     """
-    leading = {spec.name: spec.shape[0] for spec in model.inputs if spec.shape}
+    shapes = {spec.name: spec.shape for spec in model.inputs}
+    _require_batch(shapes, batch, _remedy(model))
+    leading = {name: shape[0] for name, shape in shapes.items() if shape}
     names = {name: dim for name, dim in leading.items() if _is_name(dim)}
-    if not names:
-        shapes = "; ".join(map(str, model.inputs))
-        raise ModelError(
-            f"batch= is for a model whose axis 0 is open, and the inputs are {shapes}; "
-            f"{_remedy(model)}"
-        )
     if len(set(names.values())) > 1:
         found = ", ".join(f"{name}: {dim}" for name, dim in names.items())
         raise ModelError(
@@ -218,6 +230,25 @@ def _is_name(dim: int | str) -> bool:
 def _unknown(name: str, known: tuple[str, ...], model: ImportedModel) -> str:
     found = f"open are: {', '.join(known)}" if known else f"none is open; {_remedy(model)}"
     return f"the model's inputs have no open dimension '{name}'{did_you_mean(name, known)}; {found}"
+
+
+def _require_batch(
+    shapes: Mapping[str, Sequence[int | str]], batch: Buckets | Profile, remedy: str
+) -> None:
+    """Refuses inputs of which none has an open axis 0, and says which other axes are open."""
+    if any(_is_name(dim) for shape in shapes.values() for dim in shape[:1]):
+        return
+    others = {
+        dim: f"'{dim}' is on axis {axis} of {name}: give sizes={{{dim!r}: {batch!r}}} instead"
+        for name, shape in reversed(list(shapes.items()))
+        for axis, dim in enumerate(shape)
+        if _is_name(dim)
+    }
+    inputs = "; ".join(f"{name}: [{', '.join(map(str, shape))}]" for name, shape in shapes.items())
+    raise ModelError(
+        f"batch= is for a model whose axis 0 is open, and the inputs are {inputs}; "
+        f"{' or '.join(others.values()) or remedy}"
+    )
 
 
 def _remedy(model: ImportedModel) -> str:

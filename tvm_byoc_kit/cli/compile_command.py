@@ -79,8 +79,8 @@ def compile(  # noqa: A001 - the command's name
         rules = parse_policy(policy)
         options = joined(parse_options(option), tensorrt_options(backend, fp16, profile, sm))
         sizes = parse_sizes(batch, bucket, fallback, no_pad, mask)
-        shapes = open_shapes(options.get("profiles")) | shapes_for(model, *sizes)
-        imported = byoc.load_model(model, shapes=shapes | parse_shapes(shape))
+        given = open_shapes(options.get("profiles")) | parse_shapes(shape)
+        imported = byoc.load_model(model, shapes=shapes_for(model, *sizes, given))
         if fp16 and backend != "tensorrt":
             imported = byoc.half_precision(imported, backend)
         exe, parts = compile_sizes(

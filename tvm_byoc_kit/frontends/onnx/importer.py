@@ -56,23 +56,26 @@ def import_onnx(
 
 
 def open_shapes(
-    source: str | os.PathLike[str] | onnx.ModelProto, names: Collection[str], batch: bool
+    source: str | os.PathLike[str] | onnx.ModelProto,
+    names: Collection[str],
+    batch: bool,
+    given: Collection[str] = (),
 ) -> dict[str, Sequence[int | str]]:
     """The `shapes` with which dimensions stay open: those of these `names`, and the `batch`.
 
-    Inputs that are open elsewhere too are left out, and `import_onnx` says what is to be given.
+    Inputs `given` otherwise are left out.
 
     Raises
     ------
     ModelError
-        When the model cannot be read.
+        When the model cannot be read, or an input has other open dimensions, too.
     """
     if not probe("onnx"):
         return {}
     from tvm_byoc_kit.frontends.onnx.reading import read
     from tvm_byoc_kit.frontends.onnx.shapes import opened_shapes
 
-    return dict(opened_shapes(read(source).proto, names, batch))
+    return dict(opened_shapes(read(source).proto, names, batch, given))
 
 
 def onnx_reference(source: str | os.PathLike[str] | onnx.ModelProto) -> Reference:

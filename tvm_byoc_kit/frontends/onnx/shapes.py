@@ -49,24 +49,75 @@ def fix_shapes(
     return result
 
 
-def opened_shapes(model: onnx.ModelProto, names: Collection[str], batch: bool) -> dict[str, Shape]:
-    """Shapes of the inputs whose dimensions are fixed but for `names`, and axis 0 if `batch`."""
-    shapes = {}
-    for value in model_inputs(model.graph):
-        shape = [
+def opened_shapes(
+    model: onnx.ModelProto, names: Collection[str], batch: bool, given: Collection[str]
+) -> dict[str, Shape]:
+    """Shapes of the inputs whose dimensions are fixed but for `names`, and axis 0 if `batch`.
+
+    Those `given` otherwise are left out.
+
+    Where axis 0 is open nowhere, the named dimensions of the others stay open, so that it can be
+    said which of them the batch may be.
+
+    Raises
+    ------
+    ModelError
+        When an input has such a dimension, and another one of unknown size.
+    """
+    inputs = [value for value in model_inputs(model.graph) if value.name not in given]
+    declared = [_declared(value) or [] for value in inputs]
+    if batch and all(isinstance(dim, int) for dims in declared for dim in dims[:1]):
+        usable = (dim for dims in declared for dim in dims if isinstance(dim, str))
+        names = {*names, *(dim for dim in usable if dim.isidentifier())}
+    opened = [
+        [
             dim if isinstance(dim, int) or dim in names else _batch_name(dim, axis, batch)
-            for axis, dim in enumerate(_declared(value) or ())
+            for axis, dim in enumerate(dims)
         ]
-        known = tuple(dim for dim in shape if dim is not None)
-        if len(known) == len(shape) and not all(isinstance(dim, int) for dim in shape):
-            shapes[value.name] = known
-    return shapes
+        for dims in declared
+    ]
+    partly = [
+        (value, shape)
+        for value, shape in zip(inputs, opened, strict=True)
+        if None in shape and any(isinstance(dim, str) for dim in shape)
+    ]
+    if partly:
+        raise ModelError(_demand_others(partly))
+    return {
+        value.name: tuple(dim for dim in shape if dim is not None)
+        for value, shape in zip(inputs, opened, strict=True)
+        if any(isinstance(dim, str) for dim in shape)
+    }
+
+
+def _demand_others(partly: Sequence[tuple[onnx.ValueInfoProto, Sequence[int | str | None]]]) -> str:
+    examples = ", ".join(
+        f"{value.name!r}: {_filled(shape, _example(value, symbolic=False))}"
+        for value, shape in partly
+    )
+    others = {
+        dim
+        for value, shape in partly
+        for dim, known in zip(_declared(value) or (), shape, strict=True)
+        if known is None and isinstance(dim, str) and dim.isidentifier()
+    }
+    named = ", ".join(f"{dim!r}: Buckets(32, 64, 128)" for dim in sorted(others))
+    return (
+        f"the model does not fix the shape of {', '.join(type_label(value) for value, _ in partly)}"
+        f"; give the other sizes too: load_model(..., shapes={{{examples}}})"
+        + (f", or sizes={{{named}}}" if named else "")
+    )
+
+
+def _filled(shape: Sequence[int | str | None], example: Shape) -> Shape:
+    return tuple(size if dim is None else dim for dim, size in zip(shape, example, strict=True))
 
 
 def _batch_name(dim: str | None, axis: int, batch: bool) -> str | None:
     if axis or not batch:
         return None
-    return dim if dim and dim.isidentifier() else "batch"
+    named = dim and dim.isidentifier() and not dim.startswith("unk__")  # tf2onnx has no names
+    return str(dim) if named else "batch"
 
 
 def write_shapes(model: onnx.ModelProto, shapes: Mapping[str, Shape]) -> None:
