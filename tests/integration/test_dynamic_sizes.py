@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import io
 import subprocess
+import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -178,6 +180,83 @@ for path in folder.glob("*.so"):
         (results[f"{path.stem}-{batch}"],) = exe.run({name: image}).values()
 np.savez(folder / "results.npz", **results)
 """
+
+
+class Vision(Attention):
+    """As exporters write it: the class token repeated, heads by `view`, flattened by `size(0)`."""
+
+    def forward(self, image: torch.Tensor) -> torch.Tensor:
+        batch = image.size(0)
+        tokens = self.embed(image.view(batch, 9, 12))
+        tokens = torch.cat([tokens.new_ones(1, 1, 8).expand(batch, -1, -1), tokens], 1)
+        heads = self.query(tokens).view(batch, -1, 2, 4).transpose(1, 2)
+        weights = torch.einsum("bhid,bhjd->bhij", heads, heads).softmax(-1)
+        mixed = (weights @ heads).transpose(1, 2).reshape(batch, -1, 8)
+        pooled = mixed.mean(1) + tokens.new_ones(1, 8).repeat(batch, 1)
+        return self.head(pooled.view(batch, -1))
+
+
+class Text(nn.Module):
+    """A masked encoder, with positions counted and the mean over what is not masked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.positions = nn.Embedding(50, 8), nn.Embedding(16, 8)
+        self.layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+
+    def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        places = torch.arange(ids.shape[1])[None].expand(ids.shape[0], ids.shape[1])
+        hidden = self.layer(self.words(ids) + self.positions(places), src_key_padding_mask=mask < 1)
+        kept = mask[:, :, None].expand(hidden.size()).to(hidden.dtype)
+        return (hidden * kept).sum(1) / kept.sum(1)
+
+
+def texts(batch: int) -> dict[str, Array]:
+    ids = np.random.default_rng(batch).integers(0, 50, (batch, 6))
+    return {"ids": ids, "mask": (ids % 3 > 0).astype("int64") | (np.arange(6) == 0)}
+
+
+FILES: dict[str, tuple[type[nn.Module], Callable[[int], dict[str, Array]]]] = {
+    "vision": (Vision, lambda batch: {"image": images(batch)}),
+    "text": (Text, texts),
+}
+
+
+@functools.cache
+def exported(name: str) -> bytes:
+    """The file that torch's exporter writes, with an open batch."""
+    kind, inputs = FILES[name]
+    torch.manual_seed(0)
+    file, given = io.BytesIO(), {key: torch.from_numpy(value) for key, value in inputs(2).items()}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(
+            kind().eval(),
+            tuple(given.values()),
+            file,
+            input_names=list(given),
+            dynamic_axes={key: {0: "batch"} for key in given},
+            opset_version=17,
+            dynamo=False,
+        )
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize(
+    "backend", [pytest.param(name, marks=pytest.mark.byoc(name)) for name in BACKENDS]
+)
+def test_files_of_torchs_exporter_take_every_batch(backend: str, name: str) -> None:
+    session = onnxruntime.InferenceSession(exported(name))
+    model = onnx.load_from_string(exported(name))
+    exe = byoc.compile(model, backend, batch=Buckets(1, 4, fallback="symbolic"))
+    assert exe.manifest.variants.dimensions["batch"].split
+    for batch in (1, 3, 4, 7, 9):
+        inputs = FILES[name][1](batch)
+        (expected,) = session.run(None, inputs)
+        np.testing.assert_allclose(
+            outcome(exe.run(inputs)), expected, 1e-4, 1e-5, err_msg=f"{batch}"
+        )
 
 
 @pytest.mark.byoc("tensorrt", step="codegen")
