@@ -18,7 +18,7 @@ from tvm_byoc_kit.cli.options import (
     parse_options,
     parse_shapes,
 )
-from tvm_byoc_kit.cli.output import show_facts, working
+from tvm_byoc_kit.cli.output import show_facts, working, wrote
 from tvm_byoc_kit.cli.program import cli
 from tvm_byoc_kit.sample_inputs import read_npz
 from tvm_byoc_kit.terminal import make_console
@@ -73,11 +73,5 @@ def bench(
         )
     if plot is not None:
         report.write_plot(plot)
-
-    def show() -> None:
-        console.print(str(report), markup=False)
-        if plot is not None:
-            console.print(f"wrote {plot}", markup=False)
-
-    show_facts(console, as_json, report.to_dict(), show)
+    show_facts(console, as_json, report.to_dict(), report, wrote(plot))
     raise typer.Exit(0 if report else 1)

@@ -46,9 +46,7 @@ def list_cache(
         "entries": [asdict(entry) for entry in entries],
     }
     console = make_console()
-    show_facts(
-        console, as_json, facts, lambda: console.print(engine_cache.as_table(place, entries))
-    )
+    show_facts(console, as_json, facts, engine_cache.as_table(place, entries))
 
 
 @cache.command("clear")
@@ -65,9 +63,4 @@ def clear_cache(
     removed = engine_cache.EngineCache(place).clear()
     facts = {"directory": str(place), "removed": removed}
     console = make_console()
-    show_facts(
-        console,
-        as_json,
-        facts,
-        lambda: console.print(f"removed {removed} engine(s) from {place}", markup=False),
-    )
+    show_facts(console, as_json, facts, f"removed {removed} engine(s) from {place}")

@@ -25,10 +25,4 @@ def inspect(
     from tvm_byoc_kit.inspection import inspect_artifact
 
     found = inspect_artifact(artifact)
-    console = make_console()
-    show_facts(
-        console,
-        as_json,
-        found.to_dict(),
-        lambda: console.print(str(found), markup=False),
-    )
+    show_facts(make_console(), as_json, found.to_dict(), found)

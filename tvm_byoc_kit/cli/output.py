@@ -12,7 +12,7 @@ from tvm_byoc_kit.errors import OptionError
 from tvm_byoc_kit.terminal import progress, quiet_native_log
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from rich.console import Console
 
@@ -26,6 +26,7 @@ __all__ = [
     "show_facts",
     "working",
     "writing",
+    "wrote",
 ]
 
 
@@ -50,12 +51,23 @@ def import_tvm_without_torch() -> None:
         pass  # the doctor says what is missing; every other command fails where it needs TVM
 
 
-def show_facts(console: Console, as_json: bool, facts: Any, show: Callable[[], None]) -> None:
-    """Print `facts` as JSON, or let `show` print them as text."""
+def show_facts(console: Console, as_json: bool, facts: Any, *shown: Any) -> None:
+    """Print `facts` as JSON; else what is `shown`: tables, texts, and what prints more itself."""
     if as_json:
         console.print_json(json.dumps(facts, default=str), highlight=False)
-    else:
-        show()
+        return
+    for part in shown:
+        if callable(part):
+            part()
+        elif hasattr(part, "__rich_console__"):
+            console.print(part)
+        elif part is not None:
+            console.print(str(part), markup=False)
+
+
+def wrote(path: Path | None) -> str | None:
+    """What is said of a file that was asked for."""
+    return None if path is None else f"wrote {path}"
 
 
 def read_model(path: Path, shapes: list[str] | None) -> ImportedModel:

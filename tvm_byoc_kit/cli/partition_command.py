@@ -75,13 +75,7 @@ def partition(
     if changes is not None:
         facts["changes"] = changes.to_dict()
     shown = (text, report if explain else None, coverage, changes, note)
-
-    def show() -> None:
-        for part in shown:
-            if part is not None:
-                console.print(str(part), markup=False)
-
-    show_facts(console, as_json, facts, show)
+    show_facts(console, as_json, facts, *shown)
     if changes is not None and changes.fell:
         fail(f"coverage fell below that of {baseline}: {'; '.join(changes.losses)}")
 
@@ -105,14 +99,9 @@ def _dry_run(
     with working(console, model, "partitioning"):
         rules = parse_policy(policy)
         result = byoc.dry_run(read_model(model, shape), backend, policy=rules)
+    from tvm_byoc_kit import trial
 
-    def show() -> None:
-        from tvm_byoc_kit import trial
-
-        console.print(trial.render(result))
-        console.print(result.reason, markup=False)
-
-    show_facts(console, as_json, result.to_dict(), show)
+    show_facts(console, as_json, result.to_dict(), trial.render(result), result.reason)
 
 
 def _read_baseline(path: Path | None) -> Coverage | None:

@@ -41,4 +41,4 @@ def build_plugin(
     with progress(console, f"building {name}"):
         library = plugin_build.build_plugin(name)
     facts = {"plugin": name, "library": str(library), "detail": plugin_build.inspect(name).detail}
-    show_facts(console, as_json, facts, lambda: console.print(f"built {library}", markup=False))
+    show_facts(console, as_json, facts, f"built {library}")

@@ -9,7 +9,7 @@ import typer
 
 from tvm_byoc_kit.cli.arrays import read_inputs
 from tvm_byoc_kit.cli.options import BackendName, Inputs, Json, Options, Seed, Shapes
-from tvm_byoc_kit.cli.output import load_or_compile, show_facts, working, writing
+from tvm_byoc_kit.cli.output import load_or_compile, show_facts, working, writing, wrote
 from tvm_byoc_kit.cli.program import cli
 from tvm_byoc_kit.terminal import make_console
 
@@ -43,11 +43,5 @@ def profile(
     if trace is not None:
         with writing("--trace", trace):
             result.write_chrome_trace(trace)
-
-    def show() -> None:
-        console.print(result.headline, markup=False)
-        console.print(as_table(result))
-        if trace is not None:
-            console.print(f"wrote {trace}", markup=False)
-
-    show_facts(console, as_json, result.to_dict(), show)
+    shown = (result.headline, as_table(result), wrote(trace))
+    show_facts(console, as_json, result.to_dict(), *shown)

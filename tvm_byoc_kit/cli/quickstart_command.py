@@ -30,5 +30,5 @@ def quickstart(
     import_tvm_without_torch()
     result = steps.quickstart(None if as_json else console, output=output)
     if as_json:
-        show_facts(console, as_json, result.to_dict(), lambda: None)
+        show_facts(console, as_json, result.to_dict())
     raise typer.Exit(0 if result else 1)

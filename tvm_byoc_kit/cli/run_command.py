@@ -10,7 +10,7 @@ import typer
 
 from tvm_byoc_kit.cli.arrays import describe, read_inputs, write_npz
 from tvm_byoc_kit.cli.options import Inputs, Json, Seed
-from tvm_byoc_kit.cli.output import show_facts, writing
+from tvm_byoc_kit.cli.output import show_facts, writing, wrote
 from tvm_byoc_kit.cli.program import cli
 from tvm_byoc_kit.errors import OptionError
 from tvm_byoc_kit.terminal import make_console, progress, quiet_native_log
@@ -55,20 +55,13 @@ def run(
         )
     if output is not None:
         write_npz(output, results)
+    outputs = {name: describe(value) for name, value in results.items()}
     facts = {
         "artifact": str(artifact),
         "inputs": "random" if inputs is None else str(inputs),
-        "outputs": {name: describe(value) for name, value in results.items()},
+        "outputs": outputs,
         "schedule": [asdict(schedule) for schedule in schedules],
     }
-
-    def show() -> None:
-        for name, value in results.items():
-            console.print(f"{name}: {describe(value)['summary']}", markup=False)
-        if schedules:
-            console.print(example_npu_schedule.summary(schedules))
-        for path in (output, trace):
-            if path is not None:
-                console.print(f"wrote {path}", markup=False)
-
-    show_facts(console, as_json, facts, show)
+    lines = [f"{name}: {found['summary']}" for name, found in outputs.items()]
+    table = example_npu_schedule.summary(schedules) if schedules else None
+    show_facts(console, as_json, facts, *lines, table, wrote(output), wrote(trace))
