@@ -20,6 +20,7 @@ __all__ = [
     "describe",
     "op_label",
     "replace_nodes",
+    "replaces",
     "scopes",
 ]
 
@@ -249,10 +250,10 @@ class Replacement:
         return written
 
 
-def replace_nodes(
-    model: onnx.ModelProto,
-    replace: Callable[[onnx.NodeProto, Scope, Replacement], bool],
-) -> int:
+Replace = Callable[["onnx.NodeProto", Scope, Replacement], bool]
+
+
+def replace_nodes(model: onnx.ModelProto, replace: Replace) -> int:
     """Offer every node, also of bodies, to `replace`; gives how many it replaced.
 
     `replace` answers whether it did; the nodes it added to its Replacement, perhaps none, then
@@ -275,6 +276,23 @@ def replace_nodes(
             scope.graph.node.extend(nodes)
             count += changed
     return count
+
+
+def replaces(*operators: str) -> Callable[[Replace], Callable[[onnx.ModelProto], int]]:
+    """Make a rewrite of a function: `replace_nodes` for those of ONNX's own `operators`."""
+
+    def make(replace: Replace) -> Callable[[onnx.ModelProto], int]:
+        def replace_one(node: onnx.NodeProto, scope: Scope, new: Replacement) -> bool:
+            named = node.op_type in operators and node.domain in MAIN_DOMAINS
+            return named and replace(node, scope, new)
+
+        @functools.wraps(replace)
+        def rewrite(model: onnx.ModelProto) -> int:
+            return replace_nodes(model, replace_one)
+
+        return rewrite
+
+    return make
 
 
 def attributes_of(node: onnx.NodeProto) -> dict[str, Any]:

@@ -5,24 +5,18 @@ from __future__ import annotations
 import onnx
 
 from tvm_byoc_kit.frontends.onnx.graph_tools import (
-    MAIN_DOMAINS,
     Replacement,
     Scope,
     attributes_of,
-    replace_nodes,
+    replaces,
 )
 
 __all__ = ["rewrite"]
 
 
-def rewrite(model: onnx.ModelProto) -> int:
+@replaces("CastLike")
+def rewrite(node: onnx.NodeProto, scope: Scope, new: Replacement) -> bool:
     """Replace every CastLike whose type is known."""
-    return replace_nodes(model, _replace)
-
-
-def _replace(node: onnx.NodeProto, scope: Scope, new: Replacement) -> bool:
-    if node.op_type != "CastLike" or node.domain not in MAIN_DOMAINS:
-        return False
     dtype = scope.dtype(node.input[1])
     if not dtype:
         return False

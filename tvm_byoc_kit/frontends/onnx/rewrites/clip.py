@@ -20,7 +20,7 @@ import onnx
 from onnx import TensorProto, helper
 
 from tvm_byoc_kit import rewriting
-from tvm_byoc_kit.frontends.onnx.graph_tools import MAIN_DOMAINS, Replacement, Scope, replace_nodes
+from tvm_byoc_kit.frontends.onnx.graph_tools import Replacement, Scope, replaces
 from tvm_byoc_kit.rewriting import array_of, op_name, rewrite_calls
 
 if TYPE_CHECKING:
@@ -33,14 +33,9 @@ _LARGEST = 2**63 - 1  # what clip's integer bounds can hold
 _FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE, TensorProto.BFLOAT16)
 
 
-def rewrite(model: onnx.ModelProto) -> int:
+@replaces("Clip", "Min", "Max")
+def rewrite(node: onnx.NodeProto, scope: Scope, new: Replacement) -> bool:
     """Replace every Clip, and every Min and Max of several inputs, by comparisons."""
-    return replace_nodes(model, _replace)
-
-
-def _replace(node: onnx.NodeProto, scope: Scope, new: Replacement) -> bool:
-    if node.domain not in MAIN_DOMAINS:
-        return False
     if node.op_type == "Clip":
         return _replace_clip(node, scope, new)
     if node.op_type in ("Min", "Max") and len(node.input) > 1:

@@ -7,25 +7,19 @@ import onnx
 
 from tvm_byoc_kit.errors import ModelError
 from tvm_byoc_kit.frontends.onnx.graph_tools import (
-    MAIN_DOMAINS,
     Replacement,
     Scope,
     describe,
-    replace_nodes,
+    replaces,
 )
 from tvm_byoc_kit.frontends.onnx.structure import dense_tensor
 
 __all__ = ["rewrite"]
 
 
-def rewrite(model: onnx.ModelProto) -> int:
+@replaces("Constant")
+def rewrite(node: onnx.NodeProto, scope: Scope, new: Replacement) -> bool:
     """Turn numbers, lists of numbers and sparse tensors into dense tensors; refuse strings."""
-    return replace_nodes(model, _replace)
-
-
-def _replace(node: onnx.NodeProto, scope: Scope, new: Replacement) -> bool:
-    if node.op_type != "Constant" or node.domain not in MAIN_DOMAINS:
-        return False
     attribute = next(iter(node.attribute), None)
     if attribute is None:
         raise ModelError(f"{describe(node, scope)} has no value")

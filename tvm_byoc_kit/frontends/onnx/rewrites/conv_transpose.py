@@ -7,25 +7,19 @@ from onnx import helper
 
 from tvm_byoc_kit.errors import ModelError
 from tvm_byoc_kit.frontends.onnx.graph_tools import (
-    MAIN_DOMAINS,
     Replacement,
     Scope,
     attributes_of,
     describe,
-    replace_nodes,
+    replaces,
 )
 
 __all__ = ["rewrite"]
 
 
-def rewrite(model: onnx.ModelProto) -> int:
+@replaces("ConvTranspose")
+def rewrite(node: onnx.NodeProto, scope: Scope, new: Replacement) -> bool:
     """Give every ConvTranspose of a wanted output shape the pads that lead to it."""
-    return replace_nodes(model, _replace)
-
-
-def _replace(node: onnx.NodeProto, scope: Scope, new: Replacement) -> bool:
-    if node.op_type != "ConvTranspose" or node.domain not in MAIN_DOMAINS:
-        return False
     said = attributes_of(node)
     wanted = said.get("output_shape")
     if not wanted:

@@ -10,12 +10,11 @@ from onnx import helper
 
 from tvm_byoc_kit.errors import ModelError
 from tvm_byoc_kit.frontends.onnx.graph_tools import (
-    MAIN_DOMAINS,
     Replacement,
     Scope,
     attributes_of,
     describe,
-    replace_nodes,
+    replaces,
 )
 
 __all__ = ["rewrite"]
@@ -25,14 +24,9 @@ _HAS_TRAINING_MODE = 12
 _RATIO = 0.5
 
 
-def rewrite(model: onnx.ModelProto) -> int:
+@replaces("Dropout")
+def rewrite(node: onnx.NodeProto, scope: Scope, new: Replacement) -> bool:
     """Replace every Dropout; refuse those that drop."""
-    return replace_nodes(model, _replace)
-
-
-def _replace(node: onnx.NodeProto, scope: Scope, new: Replacement) -> bool:
-    if node.op_type != "Dropout" or node.domain not in MAIN_DOMAINS:
-        return False
     if _drops(node, scope):
         raise ModelError(
             f"{describe(node, scope)} drops at random (its training_mode is, or may be, true); "

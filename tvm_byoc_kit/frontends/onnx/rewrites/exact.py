@@ -13,32 +13,13 @@ from onnx import TensorProto, helper
 
 from tvm_byoc_kit.errors import ModelError
 from tvm_byoc_kit.frontends.onnx.graph_tools import (
-    MAIN_DOMAINS,
     Replacement,
     Scope,
     describe,
-    replace_nodes,
+    replaces,
 )
 
 __all__ = ["rewrite"]
-
-
-def rewrite(model: onnx.ModelProto) -> int:
-    """Write the operators that this module is about with others; give the number replaced."""
-    return replace_nodes(model, _replace)
-
-
-def _replace(node: onnx.NodeProto, scope: Scope, new: Replacement) -> bool:
-    if node.domain not in MAIN_DOMAINS:
-        return False
-    if node.op_type in _ACTIVATIONS and scope.opset >= _WHERE:
-        return _replace_activation(node, scope, new)
-    if node.op_type == "IsInf":
-        return _replace_isinf(node, scope, new)
-    if node.op_type == "BitShift":
-        return _replace_shift(node, scope, new)
-    return False
-
 
 _WHERE = 9  # the opset that brought Where
 # Attributes and their defaults.
@@ -47,6 +28,18 @@ _ACTIVATIONS = {
     "Selu": {"alpha": 1.67326319217681884765625, "gamma": 1.05070102214813232421875},
     "ThresholdedRelu": {"alpha": 1.0},
 }
+
+
+@replaces(*_ACTIVATIONS, "IsInf", "BitShift")
+def rewrite(node: onnx.NodeProto, scope: Scope, new: Replacement) -> bool:
+    """Write the operators that this module is about with others; give the number replaced."""
+    if node.op_type in _ACTIVATIONS and scope.opset >= _WHERE:
+        return _replace_activation(node, scope, new)
+    if node.op_type == "IsInf":
+        return _replace_isinf(node, scope, new)
+    if node.op_type == "BitShift":
+        return _replace_shift(node, scope, new)
+    return False
 
 
 def _replace_activation(node: onnx.NodeProto, scope: Scope, new: Replacement) -> bool:

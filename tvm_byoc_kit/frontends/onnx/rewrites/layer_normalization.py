@@ -11,12 +11,11 @@ from onnx import TensorProto
 
 from tvm_byoc_kit.errors import ModelError
 from tvm_byoc_kit.frontends.onnx.graph_tools import (
-    MAIN_DOMAINS,
     Replacement,
     Scope,
     attributes_of,
     describe,
-    replace_nodes,
+    replaces,
 )
 
 __all__ = ["rewrite"]
@@ -25,14 +24,9 @@ _AXES_ARE_INPUTS = 18
 _EPSILON = 1e-5
 
 
-def rewrite(model: onnx.ModelProto) -> int:
+@replaces("LayerNormalization")
+def rewrite(node: onnx.NodeProto, scope: Scope, new: Replacement) -> bool:
     """Write out the statistics where the model uses them, and the whole where TVM errs."""
-    return replace_nodes(model, _replace)
-
-
-def _replace(node: onnx.NodeProto, scope: Scope, new: Replacement) -> bool:
-    if node.op_type != "LayerNormalization" or node.domain not in MAIN_DOMAINS:
-        return False
     shape = scope.shape(node.input[0])
     statistics = any(node.output[1:])
     if shape is None:

@@ -14,38 +14,13 @@ import onnx
 
 from tvm_byoc_kit.errors import ModelError
 from tvm_byoc_kit.frontends.onnx.graph_tools import (
-    MAIN_DOMAINS,
     Replacement,
     Scope,
     describe,
-    replace_nodes,
+    replaces,
 )
 
 __all__ = ["rewrite"]
-
-
-def rewrite(model: onnx.ModelProto) -> int:
-    """Refuse inputs of :data:`_LIMITS` that are not known; write out defaults that TVM has not."""
-    return replace_nodes(model, _replace)
-
-
-def _replace(node: onnx.NodeProto, scope: Scope, new: Replacement) -> bool:
-    if node.domain not in MAIN_DOMAINS:
-        return False
-    inputs = list(node.input)
-    for index, limit in _LIMITS.get(node.op_type, {}).items():
-        if index < len(inputs) and inputs[index]:
-            _check(node, index, limit, scope)
-        elif limit.default is not None:
-            inputs += [""] * (index + 1 - len(inputs))
-            inputs[index] = new.constant(limit.default)
-    if inputs == list(node.input):
-        return False
-    changed = onnx.NodeProto()
-    changed.CopyFrom(node)
-    changed.input[:] = inputs
-    new.nodes.append(changed)
-    return True
 
 
 @dataclass(frozen=True)
@@ -93,6 +68,25 @@ _LIMITS: dict[str, dict[int, _Limit]] = {
     "SequenceAt": {1: _Limit("position")},
     **{operator: {1: _Limit("axes")} for operator in _REDUCTIONS},
 }
+
+
+@replaces(*_LIMITS)
+def rewrite(node: onnx.NodeProto, scope: Scope, new: Replacement) -> bool:
+    """Refuse inputs of :data:`_LIMITS` that are not known; write out defaults that TVM has not."""
+    inputs = list(node.input)
+    for index, limit in _LIMITS[node.op_type].items():
+        if index < len(inputs) and inputs[index]:
+            _check(node, index, limit, scope)
+        elif limit.default is not None:
+            inputs += [""] * (index + 1 - len(inputs))
+            inputs[index] = new.constant(limit.default)
+    if inputs == list(node.input):
+        return False
+    changed = onnx.NodeProto()
+    changed.CopyFrom(node)
+    changed.input[:] = inputs
+    new.nodes.append(changed)
+    return True
 
 
 def _check(node: onnx.NodeProto, index: int, limit: _Limit, scope: Scope) -> None:

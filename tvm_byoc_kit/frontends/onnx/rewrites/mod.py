@@ -7,11 +7,10 @@ import onnx
 from onnx import TensorProto, helper
 
 from tvm_byoc_kit.frontends.onnx.graph_tools import (
-    MAIN_DOMAINS,
     Replacement,
     Scope,
     attributes_of,
-    replace_nodes,
+    replaces,
 )
 
 __all__ = ["rewrite"]
@@ -19,14 +18,9 @@ __all__ = ["rewrite"]
 _FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE)
 
 
-def rewrite(model: onnx.ModelProto) -> int:
+@replaces("Mod")
+def rewrite(node: onnx.NodeProto, scope: Scope, new: Replacement) -> bool:
     """Write the floored remainder of floats as the truncated one, plus the divisor where needed."""
-    return replace_nodes(model, _replace)
-
-
-def _replace(node: onnx.NodeProto, scope: Scope, new: Replacement) -> bool:
-    if node.op_type != "Mod" or node.domain not in MAIN_DOMAINS:
-        return False
     dtype = scope.dtype(node.input[0])
     if dtype not in _FLOATS or attributes_of(node).get("fmod", 0):
         return False

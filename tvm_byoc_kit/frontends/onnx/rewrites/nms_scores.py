@@ -11,10 +11,9 @@ import numpy as np
 import onnx
 
 from tvm_byoc_kit.frontends.onnx.graph_tools import (
-    MAIN_DOMAINS,
     Replacement,
     Scope,
-    replace_nodes,
+    replaces,
 )
 
 __all__ = ["rewrite"]
@@ -22,14 +21,9 @@ __all__ = ["rewrite"]
 _SCORES, _THRESHOLD = 1, 4
 
 
-def rewrite(model: onnx.ModelProto) -> int:
+@replaces("NonMaxSuppression")
+def rewrite(node: onnx.NodeProto, scope: Scope, new: Replacement) -> bool:
     """Make the scores positive where the threshold, a constant by now, does not."""
-    return replace_nodes(model, _replace)
-
-
-def _replace(node: onnx.NodeProto, scope: Scope, new: Replacement) -> bool:
-    if node.op_type != "NonMaxSuppression" or node.domain not in MAIN_DOMAINS:
-        return False
     threshold = scope.constant(node.input[_THRESHOLD])
     if threshold is None or (threshold >= 0).all():
         return False

@@ -6,10 +6,9 @@ import numpy as np
 import onnx
 
 from tvm_byoc_kit.frontends.onnx.graph_tools import (
-    MAIN_DOMAINS,
     Replacement,
     Scope,
-    replace_nodes,
+    replaces,
 )
 
 __all__ = ["rewrite"]
@@ -17,14 +16,9 @@ __all__ = ["rewrite"]
 _THRESHOLD = 3
 
 
-def rewrite(model: onnx.ModelProto) -> int:
+@replaces("NonMaxSuppression")
+def rewrite(node: onnx.NodeProto, scope: Scope, new: Replacement) -> bool:
     """Give every NonMaxSuppression the next larger float32; the limits must be constants."""
-    return replace_nodes(model, _replace)
-
-
-def _replace(node: onnx.NodeProto, scope: Scope, new: Replacement) -> bool:
-    if node.op_type != "NonMaxSuppression" or node.domain not in MAIN_DOMAINS:
-        return False
     threshold = scope.constant(node.input[_THRESHOLD])
     if threshold is None:
         return False

@@ -8,12 +8,11 @@ from onnx import TensorProto
 
 from tvm_byoc_kit.errors import ModelError
 from tvm_byoc_kit.frontends.onnx.graph_tools import (
-    MAIN_DOMAINS,
     Replacement,
     Scope,
     attributes_of,
     describe,
-    replace_nodes,
+    replaces,
 )
 
 __all__ = ["rewrite"]
@@ -21,14 +20,9 @@ __all__ = ["rewrite"]
 _AXES_ARE_INPUTS = 13
 
 
-def rewrite(model: onnx.ModelProto) -> int:
+@replaces("OneHot")
+def rewrite(node: onnx.NodeProto, scope: Scope, new: Replacement) -> bool:
     """Replace every OneHot; the depth must be a constant."""
-    return replace_nodes(model, _replace)
-
-
-def _replace(node: onnx.NodeProto, scope: Scope, new: Replacement) -> bool:
-    if node.op_type != "OneHot" or node.domain not in MAIN_DOMAINS:
-        return False
     indices, depth_name, values = node.input
     depth, shape = scope.constant(depth_name), scope.shape(indices)
     if depth is None or shape is None:

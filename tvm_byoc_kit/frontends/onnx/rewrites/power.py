@@ -8,21 +8,16 @@ from __future__ import annotations
 import onnx
 from onnx import TensorProto
 
-from tvm_byoc_kit.frontends.onnx.graph_tools import MAIN_DOMAINS, Replacement, Scope, replace_nodes
+from tvm_byoc_kit.frontends.onnx.graph_tools import Replacement, Scope, replaces
 
 __all__ = ["rewrite"]
 
 _FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE, TensorProto.BFLOAT16)
 
 
-def rewrite(model: onnx.ModelProto) -> int:
+@replaces("Pow")
+def rewrite(node: onnx.NodeProto, scope: Scope, new: Replacement) -> bool:
     """Cast around every Pow that needs it."""
-    return replace_nodes(model, _replace)
-
-
-def _replace(node: onnx.NodeProto, scope: Scope, new: Replacement) -> bool:
-    if node.op_type != "Pow" or node.domain not in MAIN_DOMAINS:
-        return False
     base, exponent = (scope.dtype(name) for name in node.input)
     if not base or not exponent or (base == exponent and base in _FLOATS):
         return False

@@ -16,12 +16,11 @@ from onnx import TensorProto, helper
 
 from tvm_byoc_kit.errors import ModelError
 from tvm_byoc_kit.frontends.onnx.graph_tools import (
-    MAIN_DOMAINS,
     Replacement,
     Scope,
     attributes_of,
     describe,
-    replace_nodes,
+    replaces,
 )
 
 __all__ = ["rewrite"]
@@ -53,14 +52,9 @@ _BOUNDS = {"ReduceMax": -np.inf, "ReduceMin": np.inf}
 _INFINITIES = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE)
 
 
-def rewrite(model: onnx.ModelProto) -> int:
+@replaces(*_OF_NOTHING)
+def rewrite(node: onnx.NodeProto, scope: Scope, new: Replacement) -> bool:
     """Replace the reductions that TVM gets wrong, or does not have."""
-    return replace_nodes(model, _replace)
-
-
-def _replace(node: onnx.NodeProto, scope: Scope, new: Replacement) -> bool:
-    if node.op_type not in _OF_NOTHING or node.domain not in MAIN_DOMAINS:
-        return False
     shape = scope.shape(node.input[0])
     dtype = scope.dtype(node.input[0])
     if shape is not None and 0 in shape:

@@ -7,11 +7,10 @@ import onnx
 from onnx import TensorProto, helper
 
 from tvm_byoc_kit.frontends.onnx.graph_tools import (
-    MAIN_DOMAINS,
     Replacement,
     Scope,
     attributes_of,
-    replace_nodes,
+    replaces,
 )
 
 __all__ = ["rewrite"]
@@ -19,14 +18,9 @@ __all__ = ["rewrite"]
 _EPSILON = 1e-5
 
 
-def rewrite(model: onnx.ModelProto) -> int:
+@replaces("RMSNormalization")
+def rewrite(node: onnx.NodeProto, scope: Scope, new: Replacement) -> bool:
     """Write out every RMSNormalization that leaves no axis."""
-    return replace_nodes(model, _replace)
-
-
-def _replace(node: onnx.NodeProto, scope: Scope, new: Replacement) -> bool:
-    if node.op_type != "RMSNormalization" or node.domain not in MAIN_DOMAINS:
-        return False
     said, shape = attributes_of(node), scope.shape(node.input[0])
     if not shape or int(said.get("axis", -1)) % len(shape) != 0:
         return False

@@ -6,11 +6,10 @@ import onnx
 from onnx import helper
 
 from tvm_byoc_kit.frontends.onnx.graph_tools import (
-    MAIN_DOMAINS,
     Replacement,
     Scope,
     attributes_of,
-    replace_nodes,
+    replaces,
 )
 
 __all__ = ["rewrite"]
@@ -18,14 +17,9 @@ __all__ = ["rewrite"]
 _HALF_PIXEL_SINCE = 16
 
 
-def rewrite(model: onnx.ModelProto) -> int:
+@replaces("RoiAlign")
+def rewrite(node: onnx.NodeProto, scope: Scope, new: Replacement) -> bool:
     """Scale the regions first, where both matter."""
-    return replace_nodes(model, _replace)
-
-
-def _replace(node: onnx.NodeProto, scope: Scope, new: Replacement) -> bool:
-    if node.op_type != "RoiAlign" or node.domain not in MAIN_DOMAINS:
-        return False
     said = attributes_of(node)
     default = b"half_pixel" if scope.opset >= _HALF_PIXEL_SINCE else b"output_half_pixel"
     scale = said.get("spatial_scale", 1.0)

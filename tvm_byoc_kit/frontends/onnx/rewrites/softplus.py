@@ -11,7 +11,7 @@ from __future__ import annotations
 import onnx
 from onnx import TensorProto, helper
 
-from tvm_byoc_kit.frontends.onnx.graph_tools import MAIN_DOMAINS, Replacement, Scope, replace_nodes
+from tvm_byoc_kit.frontends.onnx.graph_tools import Replacement, Scope, replaces
 
 __all__ = ["rewrite"]
 
@@ -19,14 +19,9 @@ __all__ = ["rewrite"]
 _LIMITS = {TensorProto.FLOAT: 20.0, TensorProto.DOUBLE: 40.0, TensorProto.FLOAT16: 5.0}
 
 
-def rewrite(model: onnx.ModelProto) -> int:
+@replaces("Softplus", "Mish")
+def rewrite(node: onnx.NodeProto, scope: Scope, new: Replacement) -> bool:
     """Replace every Softplus and Mish of a float type that TVM computes in."""
-    return replace_nodes(model, _replace)
-
-
-def _replace(node: onnx.NodeProto, scope: Scope, new: Replacement) -> bool:
-    if node.op_type not in ("Softplus", "Mish") or node.domain not in MAIN_DOMAINS:
-        return False
     dtype = scope.dtype(node.input[0])
     if dtype not in _LIMITS:
         return False

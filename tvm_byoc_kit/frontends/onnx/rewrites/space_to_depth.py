@@ -6,29 +6,21 @@ import onnx
 
 from tvm_byoc_kit.errors import ModelError
 from tvm_byoc_kit.frontends.onnx.graph_tools import (
-    MAIN_DOMAINS,
     Replacement,
     Scope,
     attributes_of,
     describe,
-    replace_nodes,
+    replaces,
 )
 
 __all__ = ["rewrite"]
 
 
-def rewrite(model: onnx.ModelProto) -> int:
+@replaces("SpaceToDepth")
+def rewrite(node: onnx.NodeProto, scope: Scope, new: Replacement) -> bool:
     """Write it as reshapes and a transposition."""
-    return replace_nodes(model, _replace)
-
-
-def _replace(node: onnx.NodeProto, scope: Scope, new: Replacement) -> bool:
     said = attributes_of(node)
-    if (
-        node.op_type != "SpaceToDepth"
-        or node.domain not in MAIN_DOMAINS
-        or said.get("mode", b"DCR") == b"DCR"
-    ):
+    if said.get("mode", b"DCR") == b"DCR":
         return False
     shape = scope.shape(node.input[0])
     if shape is None or not all(isinstance(dim, int) for dim in shape[1:]):
