@@ -11,10 +11,9 @@ import onnx
 from onnx import TensorProto
 
 from tvm_byoc_kit.frontends.onnx.graph_tools import (
-    MAIN_DOMAINS,
     Replacement,
     Scope,
-    replace_nodes,
+    replaces,
 )
 
 __all__ = ["rewrite"]
@@ -32,13 +31,10 @@ _INDEXED = {
 }
 
 
-def rewrite(model: onnx.ModelProto) -> int:
+@replaces("If")
+def rewrite(node: onnx.NodeProto, scope: Scope, new: Replacement) -> bool:
     """Replace every If whose branches give the same shapes and cannot fail."""
-    return replace_nodes(model, _replace)
-
-
-def _replace(node: onnx.NodeProto, scope: Scope, new: Replacement) -> bool:
-    if node.op_type != "If" or node.domain not in MAIN_DOMAINS or scope.opset < _WHERE:
+    if scope.opset < _WHERE:
         return False
     bodies = {attribute.name: attribute.g for attribute in node.attribute}
     branches = [Scope(bodies[name], scope.opset, scope) for name in ("then_branch", "else_branch")]

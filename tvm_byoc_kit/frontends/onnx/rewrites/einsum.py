@@ -11,11 +11,10 @@ import onnx
 from onnx import TensorProto
 
 from tvm_byoc_kit.frontends.onnx.graph_tools import (
-    MAIN_DOMAINS,
     Replacement,
     Scope,
     attributes_of,
-    replace_nodes,
+    replaces,
 )
 from tvm_byoc_kit.frontends.onnx.rewrites.emitter import Emitter
 
@@ -24,14 +23,9 @@ __all__ = ["rewrite"]
 _FORM = re.compile(r"([a-zA-Z]+),([a-zA-Z]+)->([a-zA-Z]*)")
 
 
-def rewrite(model: onnx.ModelProto) -> int:
+@replaces("Einsum")
+def rewrite(node: onnx.NodeProto, scope: Scope, new: Replacement) -> bool:
     """Replace every Einsum that is a product of matrices; gives how many there were."""
-    return replace_nodes(model, _replace)
-
-
-def _replace(node: onnx.NodeProto, scope: Scope, new: Replacement) -> bool:
-    if node.op_type != "Einsum" or node.domain not in MAIN_DOMAINS:
-        return False
     form = _FORM.fullmatch(attributes_of(node)["equation"].decode().replace(" ", ""))
     if form is None:
         return False

@@ -10,24 +10,18 @@ import onnx
 from onnx import TensorProto
 
 from tvm_byoc_kit.frontends.onnx.graph_tools import (
-    MAIN_DOMAINS,
     Replacement,
     Scope,
-    replace_nodes,
+    replaces,
 )
 from tvm_byoc_kit.frontends.onnx.rewrites.emitter import Emitter
 
 __all__ = ["rewrite"]
 
 
-def rewrite(model: onnx.ModelProto) -> int:
+@replaces("Expand")
+def rewrite(node: onnx.NodeProto, scope: Scope, new: Replacement) -> bool:
     """Write the targets of such nodes as joined vectors; gives how many there were."""
-    return replace_nodes(model, _replace)
-
-
-def _replace(node: onnx.NodeProto, scope: Scope, new: Replacement) -> bool:
-    if node.op_type != "Expand" or node.domain not in MAIN_DOMAINS:
-        return False
     x, target = node.input
     sizes, length = scope.shape(x), scope.static_shape(target)
     if sizes is None or length is None or scope.static_shape(x) is not None:

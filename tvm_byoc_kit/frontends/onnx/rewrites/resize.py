@@ -22,12 +22,11 @@ from onnx import TensorProto
 
 from tvm_byoc_kit.errors import ModelError
 from tvm_byoc_kit.frontends.onnx.graph_tools import (
-    MAIN_DOMAINS,
     Replacement,
     Scope,
     attributes_of,
     describe,
-    replace_nodes,
+    replaces,
 )
 
 __all__ = ["rewrite"]
@@ -64,14 +63,9 @@ class _Options:
     antialias: bool
 
 
-def rewrite(model: onnx.ModelProto) -> int:
+@replaces("Resize")
+def rewrite(node: onnx.NodeProto, scope: Scope, new: Replacement) -> bool:
     """Replace every Resize that TVM would get wrong; refuse where it cannot be told."""
-    return replace_nodes(model, _replace)
-
-
-def _replace(node: onnx.NodeProto, scope: Scope, new: Replacement) -> bool:
-    if node.op_type != "Resize" or node.domain not in MAIN_DOMAINS:
-        return False
     said = attributes_of(node)
     options = _Options(
         mode=said.get("mode", b"nearest").decode(),

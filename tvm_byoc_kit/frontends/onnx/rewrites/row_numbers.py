@@ -10,11 +10,10 @@ import onnx
 from onnx import numpy_helper
 
 from tvm_byoc_kit.frontends.onnx.graph_tools import (
-    MAIN_DOMAINS,
     Replacement,
     Scope,
     attributes_of,
-    replace_nodes,
+    replaces,
 )
 
 __all__ = ["rewrite"]
@@ -22,13 +21,10 @@ __all__ = ["rewrite"]
 _BATCH_DIMS = 12  # the opset that brought them
 
 
-def rewrite(model: onnx.ModelProto) -> int:
+@replaces("GatherND")
+def rewrite(node: onnx.NodeProto, scope: Scope, new: Replacement) -> bool:
     """Replace such nodes; gives how many there were."""
-    return replace_nodes(model, _replace)
-
-
-def _replace(node: onnx.NodeProto, scope: Scope, new: Replacement) -> bool:
-    if node.op_type != "GatherND" or node.domain not in MAIN_DOMAINS or scope.opset < _BATCH_DIMS:
+    if scope.opset < _BATCH_DIMS:
         return False
     joined = scope.producer(node.input[1])
     data, indices = map(scope.shape, node.input)
