@@ -668,31 +668,44 @@ def test_a_backend_that_does_not_run_here_is_refused() -> None:
 # The command line
 
 
-def test_verify_says_in_which_region_its_process_was_ended(
-    plant: Plant,
-    onnx_proto: onnx.ModelProto,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
-) -> None:
-    onnx.save(onnx_proto, tmp_path / "model.onnx")
+@pytest.fixture
+def command(
+    onnx_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Callable[..., tuple[Any, str, str]]:
+    """Runs a command for the ONNX model: exit code, output, error."""
 
-    def verify() -> tuple[Any, str]:
-        line = ["tvm-byoc", "verify", str(tmp_path / "model.onnx"), "-b", "faulty_npu"]
+    def run(name: str, *options: str) -> tuple[Any, str, str]:
+        line = ["tvm-byoc", name, str(onnx_path), "-b", "faulty_npu", *options]
         monkeypatch.setattr(sys, "argv", line)
         with pytest.raises(SystemExit) as left:
             program.app()
-        return left.value.code, "".join(capfd.readouterr())
+        return left.value.code, *capfd.readouterr()
 
-    code, text = verify()
-    assert (code, text.split("\n")[0]) == (0, "agrees with onnxruntime")
+    return run
+
+
+def test_verify_says_in_which_region_its_process_was_ended(plant: Plant, command: Any) -> None:
+    code, out, _ = command("verify")
+    assert (code, out.split("\n")[0]) == (0, "agrees with onnxruntime")
     plant("crashes:add")
-    code, text = verify()
-    assert code == 1
-    assert text == (
+    code, out, error = command("verify")
+    assert (code, out) == (1, "")
+    assert error == (
         "tvm-byoc: the process was ended by SIGSEGV in region faulty_npu_1; `tvm-byoc bisect` "
         "looks into its regions\n"
     )
+
+
+def test_what_was_found_is_shown_where_no_reproducer_can_be_written(
+    plant: Plant, command: Any, tmp_path: Path
+) -> None:
+    plant("aborts:add")
+    code, out, error = command("bisect", "--json", "-o", str(tmp_path / "no" / "such"))
+    facts = json.loads(out)
+    assert code == 1
+    assert (facts["culprit"]["composites"], facts["reproducer"]) == (["faulty_npu.add"], None)
+    assert facts["culprit"]["problem"] == "the process was ended by SIGABRT"
+    assert "cannot be written" in error
 
 
 # Reproducers

@@ -94,11 +94,6 @@ def bisect(
     BackendUnavailable
         When the backend does not run on this machine.
     """
-    if isinstance(model, (str, os.PathLike)) and os.fspath(model).endswith(".so"):
-        raise ModelError(
-            f"{model} is an artifact, in which no op is left to look into; give the model that it "
-            "was built from, with the same options"
-        )
     chosen = get_backend(backend)
     chosen.require("device")
     rules = rules_for(chosen, tolerance, isolate, limit)

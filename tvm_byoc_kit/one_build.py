@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from tvm_byoc_kit.buckets import Buckets, Profile
-from tvm_byoc_kit.errors import OptionError
+from tvm_byoc_kit.errors import ModelError, OptionError
 from tvm_byoc_kit.input_checks import checked_inputs, symbol_sizes
 from tvm_byoc_kit.model import load_model
 from tvm_byoc_kit.open_dimensions import named_sizes, shapes_for
@@ -43,9 +44,16 @@ def one_build(
 
     Raises
     ------
+    ModelError
+        When it is an artifact.
     OptionError
         When it is not said which of several builds, or when such calls have none of their own.
     """
+    if isinstance(model, (str, os.PathLike)) and os.fspath(model).endswith(".so"):
+        raise ModelError(
+            f"{model} is an artifact, in which no op is left to look into; give the model that it "
+            "was built from, with the same options"
+        )
     along_axis_0 = Buckets(batch, pad=False) if isinstance(batch, int) else batch
     imported = load_model(model, shapes=shapes_for(model, along_axis_0, sizes))
     given = dict(sizes or {})

@@ -76,15 +76,17 @@ def bisect(
             seed=seed,
             limit=limit,
         )
-        script = None
-        if output is not None and result.reproducer is not None:
-            script = result.write_reproducer(output)
-    facts = result.to_dict() | {"reproducer": None if script is None else str(script)}
+    script = None
 
     def show() -> None:
         console.print(str(result), markup=False)
         if script is not None:
             console.print(f"wrote {script}", markup=False)
 
-    show_facts(console, as_json, facts, show)
+    try:
+        if output is not None and result.reproducer is not None:
+            script = result.write_reproducer(output)
+    finally:  # what was found is shown all the same
+        facts = result.to_dict() | {"reproducer": None if script is None else str(script)}
+        show_facts(console, as_json, facts, show)
     raise typer.Exit(0 if result else 1)
