@@ -118,9 +118,11 @@ print(json.dumps([[x.tolist() for x in results.values()] for results in same]))
 
 
 @bare
-def test_artifacts_are_loaded_in_threads_while_one_imports_tvm(
-    host_artifact: Path, run_python: RunPython
+def test_artifacts_are_loaded_and_started_in_threads_while_one_imports_tvm(
+    host_artifact: Path, make_module: Any, tmp_path: Path, run_python: RunPython
 ) -> None:
+    unique = make_module({"x": ((4,), "float32")}, tvm.relax.op.unique)
+    byoc.compile(unique, "llvm").export(tmp_path / "unique.so")  # starts with all of TVM only
     script = """
 import sys
 sys.modules["torch"] = None
@@ -129,9 +131,10 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import tvm_byoc_kit as byoc
 
-together = threading.Barrier(5)
+together, unique = threading.Barrier(5), byoc.load(sys.argv[2])
 def run(_):
     together.wait()
+    assert unique(np.array([2, 1, 2, 1], "float32")).tolist() == [1, 2]
     exe = byoc.load(sys.argv[1])
     inputs = {spec.name: np.ones((2, spec.shape[1]), "float32") for spec in exe.inputs}
     return [x.tolist() for x in exe.run(inputs).values()]
@@ -142,7 +145,7 @@ with ThreadPoolExecutor(5) as pool:
     importing, results = pool.submit(compiler), list(pool.map(run, range(4)))
 print(importing.result(), all(result == results[0] for result in results))
 """
-    done = run_python(script, host_artifact)
+    done = run_python(script, host_artifact, tmp_path / "unique.so")
     assert done.stdout.split() == ["True", "True"], done.stderr
 
 

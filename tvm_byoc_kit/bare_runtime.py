@@ -13,7 +13,7 @@ import sys
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
-__all__ = ["is_bare", "load_bare", "wheel_libraries"]
+__all__ = ["complete_bare", "is_bare", "load_bare", "wheel_libraries"]
 
 # The second has what a few operators call, such as sorting; each loaded as ``import tvm`` does.
 _LIBRARIES = (
@@ -49,6 +49,19 @@ def load_bare() -> bool:
 def is_bare() -> bool:
     """Whether this process has TVM's runtime by `load_bare`, and not yet TVM."""
     return bool(_LOADED) and "tvm" not in sys.modules
+
+
+def complete_bare() -> bool:
+    """Import TVM where `load_bare` has loaded its runtime; waits for a thread that does so too.
+
+    Returns
+    -------
+    bool
+        False: all of TVM was there from the start.
+    """
+    if _LOADED:
+        import tvm  # noqa: F401 - registers what it has in Python, and plugins of other packages
+    return bool(_LOADED)
 
 
 def wheel_libraries() -> Path | None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tvm_byoc_kit import machine
 from tvm_byoc_kit.artifact import Manifest, sha256, version_of
 from tvm_byoc_kit.availability import probe
-from tvm_byoc_kit.bare_runtime import is_bare, load_bare
+from tvm_byoc_kit.bare_runtime import complete_bare, load_bare
 from tvm_byoc_kit.errors import ArtifactError, BackendUnavailable, OptionError, reason
 from tvm_byoc_kit.native import sparing_torch
 from tvm_byoc_kit.payload import PAYLOAD_KIND, missing_remedy
@@ -223,9 +223,10 @@ def _check_payload_runtime(manifest: Manifest, unknown: str) -> None:
 def _has_function(name: str) -> bool:
     import tvm_ffi
 
-    if tvm_ffi.get_global_func(name, allow_missing=True) is None and is_bare():
-        with sparing_torch():
-            import tvm  # noqa: F401 - loads the plugins of other packages
+    if tvm_ffi.get_global_func(name, allow_missing=True) is not None:
+        return True
+    with sparing_torch():
+        complete_bare()  # which loads the plugins of other packages
     return tvm_ffi.get_global_func(name, allow_missing=True) is not None
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tvm_byoc_kit.artifact import Manifest, read_manifest, write_artifact
 from tvm_byoc_kit.availability import probe
-from tvm_byoc_kit.bare_runtime import is_bare
+from tvm_byoc_kit.bare_runtime import complete_bare
 from tvm_byoc_kit.errors import (
     ArtifactError,
     BackendUnavailable,
@@ -155,10 +155,9 @@ class Executable:
         try:
             return _start_on_cpu(self._built)
         except Exception:  # it calls what TVM has in Python, such as relax.run.unique
-            if not is_bare():
-                raise
             with sparing_torch():
-                import tvm  # noqa: F401 - registers that
+                if not complete_bare():
+                    raise
             return _start_on_cpu(self._built)
 
     def run(self, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
