@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 import pytest
@@ -193,6 +194,8 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
     def find(name: str | None = None) -> Vendor:
         return fake if name in (None, "tensorrt_rtx") else find_vendor(name)
 
+    # tvm-ffi keeps what it has loaded to the end of the process, and so the engines of artifacts.
+    monkeypatch.setattr(executor, "_ENGINES", WeakValueDictionary())
     monkeypatch.setattr(executor, "Gpu", FakeGpu)
     monkeypatch.setattr(executor, "find_vendor", find)
     monkeypatch.setattr(executor, "probe", lambda name: Status(name, ok=True, detail=""))

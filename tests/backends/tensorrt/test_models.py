@@ -35,8 +35,8 @@ BATCHES = (1, 8, 32)
 # What Buckets(1, 4, 8, 16) become.
 RANGES = ((1, 1, 1), (2, 4, 4), (5, 8, 8), (9, 16, 16))
 KERNELS = 2 << 20  # bytes of code that a profile of a small model may add
-# Half rounds after each of some hundred layers.
-WITHIN = {"fp32": 5e-5, "fp16": 3e-2}
+# Half rounds after each of some hundred layers: 1.4e-2 to 4e-2 with the weights of six seeds.
+WITHIN = {"fp32": 5e-5, "fp16": 6e-2}
 
 
 def settled(model: nn.Module, shape: tuple[int, ...]) -> nn.Module:
@@ -77,6 +77,7 @@ def model(request: pytest.FixtureRequest, scripts: Any) -> Model:  # noqa: F811
     script, function, shape = MODELS[name]
     # PyTorch's importer with small images: the other one has them as they are.
     shape = (*shape[:2], 64, 64) if source == "PyTorch" and len(shape) == 4 else shape
+    torch.manual_seed(0)
     network = settled(getattr(scripts(script), function)() if script else encoder(), shape)
     subject = Subject.of_model(IMPORTS[source](network, shape, batch=True))
     x = torch.randn(2, *shape[1:])
