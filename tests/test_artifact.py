@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import json
 import os
 import platform
@@ -140,6 +141,41 @@ def test_an_artifact_that_is_in_use_can_be_replaced(make_module: Any, tmp_path: 
     new = byoc.load(path)
     np.testing.assert_array_equal(old(X), X * 2)
     np.testing.assert_array_equal(new(X), X * 3)
+
+
+@pytest.mark.parametrize("source", ["host_artifact", pytest.param("npu_artifact", marks=npu)])
+def test_an_artifact_stays_loaded_as_long_as_it_is_used(
+    source: str, request: pytest.FixtureRequest, two_outputs_numpy: Reference, tmp_path: Path
+) -> None:
+    path = shutil.copy(request.getfixturevalue(source), tmp_path / "m.so")
+
+    def is_mapped() -> bool:
+        gc.collect()
+        return str(path) in Path("/proc/self/maps").read_text(encoding="utf-8")
+
+    exe = byoc.load(path)
+    check(exe, two_outputs_numpy)
+    function = exe.vm[exe.manifest.entry]
+    del exe
+    assert is_mapped()
+    results = function(tvm.runtime.tensor(X), tvm.runtime.tensor(Y))
+    with pytest.raises(RuntimeError) as failed:
+        function(tvm.runtime.tensor(X), tvm.runtime.tensor(X))
+    del function
+    assert not is_mapped()
+    assert "Check failed" in str(failed.value)
+    for mine, theirs in zip(results, two_outputs_numpy(X, Y), strict=True):
+        np.testing.assert_allclose(mine.numpy(), theirs, rtol=1e-5, atol=1e-6)
+
+
+@npu
+def test_a_library_with_the_code_of_regions_in_it_stays_loaded(
+    npu_artifact: Path, tmp_path: Path
+) -> None:
+    path = rewrite(npu_artifact, tmp_path / "m.so", lambda facts: facts.update(loaders=[]))
+    byoc.load(path)
+    gc.collect()
+    assert str(path) in Path("/proc/self/maps").read_text(encoding="utf-8")
 
 
 def test_a_library_that_ends_like_an_archive_is_kept_whole(

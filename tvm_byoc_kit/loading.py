@@ -53,12 +53,22 @@ def open_library(path: str | os.PathLike[str], manifest: Manifest) -> Any:
         link = Path(work) / "artifact.so"
         try:
             link.symlink_to(path.absolute())
-            module = tvm_ffi.load_module(str(link))
+            module = tvm_ffi.load_module(
+                str(link), keep_module_alive=_compiles_regions_in(manifest)
+            )
         except Exception as error:  # the loader raises what the modules inside raise
             raise ArtifactError(f"cannot load {path}: {reason(error)}; export it again") from error
     if PAYLOAD_KIND in manifest.loaders:
         _admit(module, manifest.backend)
     return module
+
+
+def _compiles_regions_in(manifest: Manifest) -> bool:
+    """Whether regions are code of the library's own, which may make what outlives its modules.
+
+    An error that is raised in C++ is freed by code of the library that raised it.
+    """
+    return bool(manifest.regions) and not manifest.loaders
 
 
 def _load_runtime(manifest: Manifest) -> None:
