@@ -194,7 +194,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
     def find(name: str | None = None) -> Vendor:
         return fake if name in (None, "tensorrt_rtx") else find_vendor(name)
 
-    # tvm-ffi keeps what it has loaded to the end of the process, and so the engines of artifacts.
+    # Another machine's engines, which a test before may still hold, are none of this one.
     monkeypatch.setattr(executor, "_ENGINES", WeakValueDictionary())
     monkeypatch.setattr(executor, "Gpu", FakeGpu)
     monkeypatch.setattr(executor, "find_vendor", find)
