@@ -81,7 +81,7 @@ def verify(
             )
 
     result = surviving(console, work)
-    show_facts(console, as_json, result.to_dict(), lambda: console.print(str(result), markup=False))
+    show_facts(console, as_json, result.to_dict(), result)
     raise typer.Exit(0 if result else 1)
 
 
