@@ -172,7 +172,7 @@ def _sink(call: Any, _original: Any, scope: Scope) -> Any:
     orders = {tuple(permutation_of(producer)) for producer in permuted}
     if len(orders) != 1:
         return None
-    axes = list(*orders)
+    (axes,) = map(list, orders)
     operands = []
     for argument, producer in zip(call.args, producers, strict=True):
         source = producer.args[0] if producer in permuted else _permuted_back(argument, axes, scope)
