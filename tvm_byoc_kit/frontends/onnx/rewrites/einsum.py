@@ -25,7 +25,7 @@ _FORM = re.compile(r"([a-zA-Z]+),([a-zA-Z]+)->([a-zA-Z]*)")
 
 @replaces("Einsum")
 def rewrite(node: onnx.NodeProto, scope: Scope, new: Replacement) -> bool:
-    """Replace every Einsum that is a product of matrices; gives how many there were."""
+    """Replace every Einsum that is a product of matrices."""
     form = _FORM.fullmatch(attributes_of(node)["equation"].decode().replace(" ", ""))
     if form is None:
         return False

@@ -21,7 +21,7 @@ __all__ = ["rewrite"]
 
 @replaces("Expand")
 def rewrite(node: onnx.NodeProto, scope: Scope, new: Replacement) -> bool:
-    """Write the targets of such nodes as joined vectors; gives how many there were."""
+    """Write the targets of such nodes as joined vectors."""
     x, target = node.input
     sizes, length = scope.shape(x), scope.static_shape(target)
     if sizes is None or length is None or scope.static_shape(x) is not None:

@@ -20,7 +20,7 @@ from tvm_byoc_kit.frontends.onnx.graph_tools import (
     Scope,
     replace_nodes,
 )
-from tvm_byoc_kit.frontends.onnx.rewrites.sizes import has_open, of_sizes
+from tvm_byoc_kit.frontends.onnx.rewrites.size_arithmetic import has_open, of_sizes
 from tvm_byoc_kit.frontends.onnx.rewrites.sizes import rewrite as write_sizes
 from tvm_byoc_kit.frontends.onnx.shapes import infer_types
 

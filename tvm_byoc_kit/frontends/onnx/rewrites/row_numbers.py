@@ -23,7 +23,7 @@ _BATCH_DIMS = 12  # the opset that brought them
 
 @replaces("GatherND")
 def rewrite(node: onnx.NodeProto, scope: Scope, new: Replacement) -> bool:
-    """Replace such nodes; gives how many there were."""
+    """Say `batch_dims` where the first index is the row's own number."""
     if scope.opset < _BATCH_DIMS:
         return False
     joined = scope.producer(node.input[1])
