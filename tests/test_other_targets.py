@@ -62,3 +62,27 @@ def test_a_name_that_is_nearly_one_gets_a_hint(target: str, hint: str) -> None:
 def test_what_is_no_target_is_one_error(target: Any) -> None:
     with pytest.raises(OptionError, match=r"unknown target .*expected 'llvm'"):
         make_target(target)
+
+
+@pytest.mark.parametrize(
+    "target", ["llvmm -mcpu=x", '{"kind": "llvm", "mcup": "haswell"}', {"kind": "llvm", "no": 1}]
+)
+def test_what_is_clearly_no_gpu_is_told_without_their_list(target: Any) -> None:
+    with pytest.raises(OptionError, match=r"a GPU such as 'a100'$") as told:
+        make_target(target)
+    assert "creation from string failed" not in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("target", "hint"),
+    [
+        ({"kind": "llvm", "mcpu": "haswel"}, "haswell"),
+        ({"kind": "llvm", "mtriple": "aarch64-linux-gnu", "mcpu": "neoverse-n22"}, "neoverse-n2"),
+    ],
+)
+def test_a_processor_that_llvm_does_not_know_is_refused(target: Any, hint: str) -> None:
+    # TVM says so on stderr, and builds for any processor.
+    with pytest.raises(OptionError, match=rf"no processor .*did you mean '{hint}'.* for mcpu"):
+        make_target(target)
+    target["mcpu"] = hint
+    assert make_target(target).attrs["mcpu"] == hint
