@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -15,7 +16,7 @@ import tvm
 from tvm import relax
 
 import tvm_byoc_kit as byoc
-from tvm_byoc_kit.errors import InputError
+from tvm_byoc_kit.errors import ArtifactError, InputError
 
 Array = np.ndarray
 Reference = Callable[[Array, Array], tuple[Array, Array]]
@@ -338,6 +339,11 @@ def test_a_size_that_follows_from_another_is_checked() -> None:
     np.testing.assert_array_equal(exe(x, y), np.concatenate([x, y]))
     with pytest.raises(InputError, match=r"'y' has shape \(3,\).*n \* 2\]: axis 0 must be 4"):
         exe(x, y[:3])
+
+
+def test_what_pickles_it_is_told_to_load_the_artifact(host_exe: byoc.Executable) -> None:
+    with pytest.raises(ArtifactError, match=r"byoc\.load"):
+        pickle.dumps(host_exe)
 
 
 def test_it_prints_its_signature(host_exe: byoc.Executable) -> None:

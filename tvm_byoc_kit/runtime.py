@@ -7,7 +7,7 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from tvm_byoc_kit.artifact import Manifest, read_manifest, write_artifact
 from tvm_byoc_kit.availability import probe
@@ -322,6 +322,12 @@ class Executable:
             raise BackendUnavailable(
                 self.manifest.backend, "device", f"it {other}", "build it for this GPU"
             )
+
+    def __reduce__(self) -> NoReturn:
+        raise ArtifactError(
+            "an Executable cannot be pickled; export it, and `byoc.load` the artifact in the "
+            "process that is to run it"
+        )
 
     def __repr__(self) -> str:
         ins, outs = ", ".join(map(str, self.inputs)), ", ".join(map(str, self.outputs))
