@@ -113,8 +113,10 @@ def test_json_has_the_whole_manifest(host_artifact: Path) -> None:
 def test_the_page_tells_which_sizes_are_fast(host_exe: byoc.Executable, tmp_path: Path) -> None:
     builds = (Variant("main_1", {"n": 1}), Variant("main_8", {"n": 8}), Variant("main"))
     variants = Variants(builds, {"n": OpenDimension(pad=True)})
-    path = written(tmp_path / "m.so", replace(host_exe.manifest, variants=variants))
-    page = shown(path)
+    regions = {"llvm_1_n_8": ("llvm.tanh",), "llvm_1": ("llvm.tanh",)}
+    manifest = replace(host_exe.manifest, variants=variants, regions=regions)
+    page = shown(written(tmp_path / "m.so", manifest))
+    assert (page["llvm_1_n_8"], page["llvm_1"]) == ("tanh", "tanh")
     assert page["fast at"] == "n=1; n=8"
     assert page["sizes of n"] == "1 and more, a build for any, padded to a build's"
 

@@ -185,14 +185,16 @@ def test_time_inside_a_function_is_not_counted_twice(make_module: Any) -> None:
 # Variants
 
 
-def test_the_build_that_ran_is_named(make_module: Any) -> None:
+def test_the_build_that_ran_is_named(make_module: Any, sleepy: byoc.Backend) -> None:
     mod = make_module({"x": (("n", 4), "float32")}, relax.op.nn.relu)
-    exe = byoc.compile(mod, "llvm", sizes={"n": byoc.Buckets(2, 4, fallback="symbolic")})
+    exe = byoc.compile(mod, sleepy, sizes={"n": byoc.Buckets(2, 4, fallback="symbolic")})
     for rows in (2, 3):
         profile = exe.profile({"x": np.ones((rows, 4), "float32")}, repeats=1)
         assert profile.plan == str(exe.plan({"n": rows}))
         assert profile.plan in str(profile)
         assert profile.to_dict()["plan"]
+        build = profile.plan.split(": main")[1].split()[0]  # "_n_2", or nothing for the open one
+        assert f"sleepy_1{build}: relu" in str(profile)
 
 
 # What it leaves behind

@@ -129,8 +129,9 @@ def _facts(found: Inspection) -> Iterator[tuple[str, str]]:
     yield "target", manifest.target
     yield "inputs", "; ".join(map(str, manifest.inputs))
     yield "outputs", "; ".join(map(str, manifest.outputs))
-    for number, composites in enumerate(manifest.regions.values(), 1):
-        yield f"region {number}", patterns(composites, manifest.backend)
+    for number, (name, composites) in enumerate(manifest.regions.items(), 1):
+        label = name if manifest.variants else f"region {number}"
+        yield label, patterns(composites, manifest.backend)
     yield from variant_facts(manifest.variants)
     yield "needs", ", ".join((manifest.machine, *manifest.cpu))
     yield "GPU code", _device_code(manifest.device_code)

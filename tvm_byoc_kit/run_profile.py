@@ -195,4 +195,6 @@ def _cells(share: float, seconds: float, calls: int) -> tuple[str, str, str]:
 
 def _region_labels(profile: RunProfile) -> Iterator[str]:
     for number, part in enumerate(profile.regions, 1):
-        yield f"region {number}: {patterns(part.composites, profile.backend)}"
+        # Of several builds the name says which one it is a region of.
+        label = part.name if profile.plan else f"region {number}"
+        yield f"{label}: {patterns(part.composites, profile.backend)}"
