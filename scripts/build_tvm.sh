@@ -30,7 +30,7 @@ declare -A defines=([USE_EXAMPLE_NPU_CODEGEN]=ON [USE_EXAMPLE_NPU_RUNTIME]=ON
 tools=(ml_dtypes numpy onnx onnxruntime pytest pytest-timeout rich typer typing_extensions)
 # What builds TVM and the kit. Not from a folder that pip makes anew each time (its "isolation"):
 # the paths in there would be other ones after an interrupted build, and everything built again.
-builders=("cmake>=3.26" ninja "scikit-build-core>=0.11" "setuptools-scm>=8")
+builders=("cmake>=3.26" ninja "scikit-build-core>=0.11" "setuptools-scm>=8" "cython>=3.2.8")
 smoke_tests=(tests/integration/test_custom_tvm.py)
 
 # ---------------------------------------------------------------- the command line
@@ -102,7 +102,7 @@ check_version() {
   local wanted
   wanted=$(sed -n 's/^ *"apache-tvm>=\([0-9.]*\),.*/\1/p' "$kit/pyproject.toml")
   read_version "$source_dir" SETUPTOOLS_SCM_PRETEND_VERSION_FOR_APACHE_TVM "$wanted.0"
-  [[ $version == "$wanted".* ]] ||
+  [[ $version == "$wanted".[0-9]* ]] || # not .dev0, which lacks what the release has
     fail "$source_dir is TVM $version, the kit works with $wanted:" \
       "git -C $source_dir checkout --recurse-submodules v$wanted.0"
   echo "TVM $version in $source_dir"
@@ -240,7 +240,7 @@ add_options() {
 
 build() {
   local pip=(env "CMAKE_BUILD_PARALLEL_LEVEL=$jobs" "$venv/bin/pip" install --quiet
-    --disable-pip-version-check)
+    --disable-pip-version-check) build=(--no-deps --no-build-isolation)
   trap 'fail "interrupted: the same command goes on from where it was"' INT TERM
   # By itself first: what is wrong shows in seconds.
   step "configuring" cmake -G Ninja --fresh -S "$source_dir" -B "$venv/configured" \
@@ -251,14 +251,12 @@ build() {
   step "making the environment" "$PYTHON" -m venv "$venv"
   step "installing the tools" "${pip[@]}" --constraint "$kit/scripts/constraints.txt" \
     "${builders[@]}" "${tools[@]}"
-  step "building tvm-ffi" "${pip[@]}" --no-deps \
+  step "building tvm-ffi" "${pip[@]}" "${build[@]}" \
     --config-settings="build-dir=$venv/build-ffi" "$source_dir/3rdparty/tvm-ffi"
-  step "building TVM" "${pip[@]}" --no-deps \
-    --no-build-isolation --config-settings="build-dir=$venv/build" \
+  step "building TVM" "${pip[@]}" "${build[@]}" --config-settings="build-dir=$venv/build" \
     "${options[@]/#/--config-settings=cmake.define.}" "$source_dir"
   # Against this tvm-ffi, whatever the kit's own pin says: ABIs of two of them may differ.
-  step "building the kit" env TVM_BYOC_REQUIRE_PLUGIN=1 "${pip[@]}" --no-deps \
-    --no-build-isolation "$kit"
+  step "building the kit" env TVM_BYOC_REQUIRE_PLUGIN=1 "${pip[@]}" "${build[@]}" "$kit"
   # What is installed: neither the checkout that this may be started in nor one on PYTHONPATH.
   step "testing" env -u PYTHONPATH "$venv/bin/pytest" --rootdir "$kit" \
     --config-file "$kit/pyproject.toml" "${smoke_tests[@]/#/$kit/}"

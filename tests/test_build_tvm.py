@@ -205,8 +205,11 @@ def test_the_version_is_read_from_gits_tags(run: Run, source: Path) -> None:
     commands = (("init", "-q"), ("commit", "-qm", "x", "--allow-empty"), ("tag", "v0.27.dev0"))
     for command in commands:
         subprocess.run(["git", "-C", str(source), *identity, *command], check=True)
+    # A release has names that its first development versions have not.
+    refused(run("--dry-run", **{VERSION: ""}), "is TVM 0.27.dev0", "checkout")
+    subprocess.run(["git", "-C", str(source), "tag", "v0.27.0"], check=True)
     done = run("--dry-run", **{VERSION: ""})
-    assert done.stdout.startswith("TVM 0.27.dev0 in "), done.stderr
+    assert done.stdout.startswith("TVM 0.27.0 in "), done.stderr
 
 
 def test_an_old_cmake_is_refused_with_what_replaces_it(run: Run, tools: Path) -> None:
