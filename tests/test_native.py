@@ -301,8 +301,11 @@ def test_the_doctor_says_that_a_tvm_has_the_example_npu_built_in(entry_point: Pa
         f"for name in {FUNCTIONS}: tvm_ffi.register_global_func(name, lambda: None)\n"
         "import warnings; warnings.simplefilter('error'); import tvm\n"
         "from tvm_byoc_kit.doctor import doctor\n"
-        "(row,) = [row for row in doctor().rows if row.what == 'plugin:example_npu']\n"
+        "rows = {(row.what, row.step): row for row in doctor().rows}\n"
+        "row = rows['plugin:example_npu', '']\n"
         "assert row.ok and row.detail == 'built into this TVM, nothing loaded', row\n"
+        "row = rows['example_npu', 'device']\n"
+        "assert not row.ok and 'computes nothing' in row.detail, row\n"
     )
     assert output(NO_TORCH + script + PRESENT, path=entry_point) == PROVIDED
 

@@ -332,6 +332,15 @@ def _probe_device_cpu(name: str) -> Status:
     return _found(name, "")
 
 
+def _probe_device_example_npu(name: str) -> Status:
+    plugin = _probe_plugin("plugin:example_npu")
+    if not plugin or native.is_loaded("example_npu"):
+        return dataclasses.replace(plugin, name=name)
+    reason = "this TVM's own example NPU logs what an NPU would do, and computes nothing"
+    options = "-DUSE_EXAMPLE_NPU_CODEGEN=OFF -DUSE_EXAMPLE_NPU_RUNTIME=OFF"
+    return _missing(name, reason, f"build TVM with {options}: the kit's, which computes, is loaded")
+
+
 def _probe_device_cuda(name: str) -> Status:
     driver = _probe_cuda_driver(name)
     if not driver:
@@ -454,6 +463,7 @@ _PROBES: Mapping[str, Callable[[str], Status]] = {
     "cutlass-headers": _probe_cutlass_headers,
     "device:cpu": _probe_device_cpu,
     "device:cuda": _probe_device_cuda,
+    "device:example_npu": _probe_device_example_npu,
 }
 # Prefix: what stands after the colon, and the probe that gets it.
 _PREFIXES: Mapping[str, tuple[str, Callable[[str, str], Status]]] = {

@@ -220,7 +220,7 @@ def quickstart(
         show.digits(digits)
     with show.progress("Looking at the backends"):
         backends = tuple(_state(backend) for backend in byoc.list_backends())
-        needed = (byoc.get_backend(NPU).check("runtime"), onnx)
+        needed = (byoc.get_backend(NPU).check("device"), onnx)
     show.backends(backends)
     result = QuickstartResult(
         tutorial=tutorial,
@@ -244,7 +244,7 @@ def _run_tutorial() -> TutorialResult:
         ops_total=parts.coverage.total,
         regions=len(parts.coverage.regions),
     )
-    if not parts.backend.check("runtime"):
+    if not parts.backend.check("device"):
         return result
     rng = np.random.default_rng(0)
     data = rng.standard_normal((1, 3, 32, 32), dtype=np.float32)
@@ -300,7 +300,7 @@ def _run_digits(output: str | os.PathLike[str] | None) -> DigitsResult:
         ops_total=parts.coverage.total,
         regions=len(parts.coverage.regions),
     )
-    if not parts.backend.check("runtime"):
+    if not parts.backend.check("device"):
         return result
     exe = byoc.build(parts)
     outcomes["example NPU"] = _predict(exe, images)

@@ -214,6 +214,7 @@ BACKEND = Backend(
         "partition": ("tvm",),
         "codegen": ("plugin:example_npu", "codegen:example_npu"),
         "runtime": ("runtime:runtime.ExampleNPUJSONRuntimeCreate",),
+        "device": ("device:example_npu",),
     },
     options=ExampleNPUOptions,
     loaders=("example_npu_json",),
