@@ -84,7 +84,8 @@ def _load_runtime(manifest: Manifest) -> None:
 def _takes_all_of_tvm(manifest: Manifest) -> bool:
     """For a GPU, or for tensors of which TVM itself makes arrays."""
     values = (*manifest.inputs, *manifest.outputs)
-    return bool(device_probes(manifest)) or not all(is_shared(spec.dtype) for spec in values)
+    on_gpu = "device:cuda" in device_probes(manifest)
+    return on_gpu or not all(is_shared(spec.dtype) for spec in values)
 
 
 def device_probes(manifest: Manifest) -> tuple[str, ...]:
