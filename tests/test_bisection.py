@@ -317,7 +317,7 @@ def test_what_ends_its_process_is_found_like_a_wrong_number(
     assert [bool(part) for part in result.regions[0].parts] == [True] * 4 + [False]
     assert all(part.outputs for part in result.regions[0].parts[:4])
     assert result.verdict.endswith(f"at squashed (faulty_npu.tanh): {problem}")
-    assert "not run" in result.problem
+    assert "  the whole model: not run" in str(result).splitlines()
     json.dumps(result.to_dict(), allow_nan=False)
     script = result.write_reproducer(tmp_path / "found")
     with pytest.raises(SystemExit, match="1"):
@@ -347,6 +347,7 @@ def test_what_does_not_come_to_an_end_is_found_too(plant: Plant) -> None:
     assert ops(result) == ("rectified",)
     assert "nothing was heard of it for 0.2 s" in result.verdict
     assert "region 2 (3 ops): not run" in str(result)
+    assert "  the whole model: not run" in str(result).splitlines()
 
 
 @pytest.mark.parametrize("fault", ["before", "after"])

@@ -158,9 +158,7 @@ def run_steps(
             report(len(steps))
             report(len(steps), whole())
 
-    done = dict.fromkeys(range(len(steps)), Outcome(()))
-    if whole is not None:
-        done[len(steps)] = Outcome((), "not run, since a region has ended its process")
+    done = dict.fromkeys(range(len(names)), Outcome(()))
     done |= _followed(work, names, rules.limit)
     return [done[number] for number in range(len(names))]
 
