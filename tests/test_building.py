@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 import pytest
 import tvm
-from tvm import relax
+from tvm import relax, te
 
 import tvm_byoc_kit as byoc
 from tvm_byoc_kit.errors import BackendUnavailable, ModelError, OptionError
@@ -252,6 +252,25 @@ def test_open_sizes_leave_llvm_the_word_that_arrays_do_not_overlap(make_module: 
     source = llvm.inspect_source("ll")
     assert "shape_func" in source
     assert re.search(r"define internal .*add_erf_compute_\(.*ptr noalias", source)
+
+
+def test_open_sizes_say_nothing_of_the_arrays_of_a_function_that_does_not(make_module: Any) -> None:
+    x = te.placeholder((2, 4), "float32")
+    plus_one = te.create_prim_func([x, te.compute((2, 4), lambda i, j: x[i, j] + 1.0)])
+    plus_one = plus_one.without_attr("tirx.noalias").with_attr("global_symbol", "plus_one")
+
+    def body(x: Any, y: Any) -> Any:
+        return relax.op.nn.relu(x), relax.call_tir(added, (y,), relax.TensorType((2, 4), "float32"))
+
+    builder = relax.BlockBuilder()
+    added = builder.add_func(plus_one, "plus_one")
+    params = {"x": (("n", 4), "float32"), "y": ((2, 4), "float32")}
+    exe = byoc.compile(make_module(params, body, into=builder.get()), "llvm")
+    (llvm,) = exe.module.imports
+    source = llvm.inspect_source("ll")
+    assert "shape_func" in source
+    assert not re.search(r"define internal .*ptr noalias", source)
+    np.testing.assert_allclose(exe(X, X)[1], X + 1)
 
 
 def erf(x: np.ndarray) -> np.ndarray:

@@ -362,6 +362,8 @@ def _build_host(mod: IRModule, target: Target) -> Any:
 def _restricting(pipeline: Pass) -> Pass:
     """`pipeline`, and the word that a function of one array has no others to overlap with.
 
+    Unless a function of several, such as a user's own, does not say that of them.
+
     Whether LLVM may assume that arrays do not overlap, TVM takes for all functions of a module from
     the one whose name sorts last (apache-tvm 0.27: ``is_restricted_`` in
     ``src/target/llvm/codegen_llvm.cc``). Where sizes are open that is ``shape_func``, which
@@ -371,8 +373,14 @@ def _restricting(pipeline: Pass) -> Pass:
     from tvm import tirx
 
     def mark(mod: IRModule, _context: Any) -> IRModule:
-        for var, function in list(mod.functions_items()):
-            if isinstance(function, tirx.PrimFunc) and len(function.params) == 1:
+        silent = [
+            (var, function)
+            for var, function in mod.functions_items()
+            if isinstance(function, tirx.PrimFunc)
+            and not (function.attrs and function.attrs.get("tirx.noalias"))
+        ]
+        if all(len(function.params) == 1 for _, function in silent):
+            for var, function in silent:
                 mod.update_func(var, function.with_attr("tirx.noalias", True))
         return mod
 
