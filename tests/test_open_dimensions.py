@@ -199,7 +199,8 @@ def test_an_onnx_batch_without_a_usable_name_is_called_batch(dims: list[str]) ->
 def test_an_onnx_dimension_without_sizes_has_to_be_given() -> None:
     demand = (
         r"does not fix the shape of x float32\[batch, seq\].*shapes=\{'x': \('batch', 128\)\}\), "
-        r"or sizes=\{'seq': Buckets\(32, 64, 128\)\}"
+        r"or sizes=\{'seq': Buckets\(32, 64, 128\)\}\. "
+        r"On the command line: --shape x:batch,128, or --bucket seq=32,64,128$"
     )
     with pytest.raises(ModelError, match=demand):
         byoc.compile(_relu(["batch", "seq"]), "llvm", batch=BUCKETS)

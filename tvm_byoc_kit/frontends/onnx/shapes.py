@@ -91,10 +91,9 @@ def opened_shapes(
 
 
 def _demand_others(partly: Sequence[tuple[onnx.ValueInfoProto, Sequence[int | str | None]]]) -> str:
-    examples = ", ".join(
-        f"{value.name!r}: {_filled(shape, _example(value, symbolic=False))}"
-        for value, shape in partly
-    )
+    filled = {
+        value.name: _filled(shape, _example(value, symbolic=False)) for value, shape in partly
+    }
     others = {
         dim
         for value, shape in partly
@@ -102,10 +101,13 @@ def _demand_others(partly: Sequence[tuple[onnx.ValueInfoProto, Sequence[int | st
         if known is None and isinstance(dim, str) and dim.isidentifier()
     }
     named = ", ".join(f"{dim!r}: Buckets(32, 64, 128)" for dim in sorted(others))
+    buckets = " ".join(f"--bucket {dim}=32,64,128" for dim in sorted(others))
     return (
         f"the model does not fix the shape of {', '.join(type_label(value) for value, _ in partly)}"
-        f"; give the other sizes too: load_model(..., shapes={{{examples}}})"
-        + (f", or sizes={{{named}}}" if named else "")
+        f"; give the other sizes too: load_model(..., shapes={filled})"
+        + (f", or sizes={{{named}}}" if others else "")
+        + f". On the command line: {_options(filled)}"
+        + (f", or {buckets}" if others else "")
     )
 
 
@@ -220,7 +222,7 @@ def _demand(
         f"{f' (inputs with a fixed shape: {others})' if others else ''}. Give the sizes: "
         f"load_model(..., shapes={{{fixed}}}), or a name for each dimension that stays open: "
         f"shapes={{{named}}}. On the command line: "
-        f"{' '.join(f'--shape {_option(value)}' for value in unknown)}"
+        f"{_options({value.name: _example(value, symbolic=False) for value in unknown})}"
     )
 
 
@@ -241,8 +243,8 @@ def _example(value: onnx.ValueInfoProto, symbolic: bool) -> Shape:
     return tuple(example)
 
 
-def _option(value: onnx.ValueInfoProto) -> str:
-    return f"{value.name}:{','.join(map(str, _example(value, symbolic=False)))}"
+def _options(shapes: Mapping[str, Shape]) -> str:
+    return " ".join(f"--shape {name}:{','.join(map(str, shape))}" for name, shape in shapes.items())
 
 
 def _write_shape(value: onnx.ValueInfoProto, shape: Shape) -> None:
