@@ -451,6 +451,10 @@ def test_what_a_reference_gives_as_nan_is_said(make_module: Any) -> None:
     (note,) = result.notes
     assert re.fullmatch(r"the given function gives NaN in \d .* of output in case nan", note)
     assert f"note: {note}" in str(result)
+    mine = {"x": np.full(4, np.nan, "float32")}
+    result = byoc.verify(exe, lambda inputs: {"output": inputs["x"]}, inputs=mine, cases=["nan"])
+    (note,) = result.notes
+    assert note.endswith(", and in 1 more case(s)")
 
 
 def test_sizes_of_open_dimensions_are_combined_with_cases(host_exe: byoc.Executable) -> None:

@@ -66,12 +66,16 @@ class Verification:
     @property
     def notes(self) -> tuple[str, ...]:
         """Where the reference itself gives NaN, which agrees with NaN alone."""
+        places: dict[str, list[str]] = {}
+        for case in self.cases:
+            for output in case.outputs:
+                if output.nan[1]:
+                    place = f"{output.nan[1]} element(s) of {output.name} in case {case.name}"
+                    places.setdefault(output.name, []).append(place)
         return tuple(
-            f"{self.reference} gives NaN in {output.nan[1]} element(s) of {output.name} "
-            f"in case {case.name}"
-            for case in self.cases
-            for output in case.outputs
-            if output.nan[1]
+            f"{self.reference} gives NaN in {first}"
+            + (f", and in {len(others)} more case(s)" if others else "")
+            for first, *others in places.values()
         )
 
     def __str__(self) -> str:
