@@ -54,7 +54,7 @@ def open_library(path: str | os.PathLike[str], manifest: Manifest) -> Any:
         try:
             link.symlink_to(path.absolute())
             module = tvm_ffi.load_module(
-                str(link), keep_module_alive=_compiles_regions_in(manifest)
+                str(link), keep_module_alive=_outlives_its_users(manifest)
             )
         except Exception as error:  # the loader raises what the modules inside raise
             raise ArtifactError(f"cannot load {path}: {reason(error)}; export it again") from error
@@ -63,12 +63,13 @@ def open_library(path: str | os.PathLike[str], manifest: Manifest) -> Any:
     return module
 
 
-def _compiles_regions_in(manifest: Manifest) -> bool:
-    """Whether regions are code of the library's own, which may make what outlives its modules.
+def _outlives_its_users(manifest: Manifest) -> bool:
+    """Whether the library stays, since what it made may be freed after its modules.
 
-    An error that is raised in C++ is freed by code of the library that raised it.
+    An error that is raised in C++ is freed by code of the library that raised it, here of regions
+    that are compiled into it. On a GPU, where nothing was run, it stays as TVM has it.
     """
-    return bool(manifest.regions) and not manifest.loaders
+    return bool(manifest.device_code) or bool(manifest.regions and not manifest.loaders)
 
 
 def _load_runtime(manifest: Manifest) -> None:
