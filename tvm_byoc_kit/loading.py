@@ -53,9 +53,7 @@ def open_library(path: str | os.PathLike[str], manifest: Manifest) -> Any:
         link = Path(work) / "artifact.so"
         try:
             link.symlink_to(path.absolute())
-            module = tvm_ffi.load_module(
-                str(link), keep_module_alive=_outlives_its_users(manifest)
-            )
+            module = tvm_ffi.load_module(str(link), keep_module_alive=_outlives_its_users(manifest))
         except Exception as error:  # the loader raises what the modules inside raise
             raise ArtifactError(f"cannot load {path}: {reason(error)}; export it again") from error
     if PAYLOAD_KIND in manifest.loaders:
