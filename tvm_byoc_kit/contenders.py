@@ -16,6 +16,7 @@ from tvm_byoc_kit.building import build
 from tvm_byoc_kit.errors import BackendUnavailable, ModelError, OptionError, reason
 from tvm_byoc_kit.model import kind_of
 from tvm_byoc_kit.partitioning import partition
+from tvm_byoc_kit.runtime import STARTED
 
 if TYPE_CHECKING:
     import numpy as np
@@ -213,6 +214,7 @@ def _make_openvino(job: Job) -> Contender:
         "PERFORMANCE_HINT": "LATENCY",
         "INFERENCE_PRECISION_HINT": "f32",
     }
+    STARTED.add("openvino")
     request = core.compile_model(model, "CPU", config).create_infer_request()
     call = functools.partial(request.infer, dict(job.arrays), share_inputs=True, share_outputs=True)
     return Contender(
