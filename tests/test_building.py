@@ -352,6 +352,12 @@ def test_a_backend_in_cpu_memory_is_not_built_into_a_gpu_host(make_module: Any) 
         byoc.build(partition=parts, target={"kind": "cuda", "arch": "sm_80"})
 
 
+def test_a_backend_for_gpus_is_not_built_for_a_cpu(make_module: Any) -> None:
+    mod = make_module({"x": ((2, 3), "float32")}, relax.op.nn.relu)
+    with pytest.raises(byoc.OptionError, match=r"'llvm' is no GPU, .* target='a100', or take"):
+        byoc.compile(mod, "cuda", target="llvm")
+
+
 # Several builds
 
 

@@ -261,7 +261,12 @@ def region_backends(mod: IRModule) -> set[str]:
 
 
 def _check_memory(parts: Partition, target: Target) -> None:
-    """Refuse a host part on a GPU for regions that take tensors in CPU memory."""
+    """Refuse a host part on a GPU for regions that take tensors in CPU memory, and vice versa."""
+    if parts.backend.target == "cuda" and "gpu" not in target.keys:
+        raise OptionError(
+            f"target '{target.kind.name}' is no GPU, and backend '{parts.backend.name}' makes code "
+            "for GPUs; name some, such as target='a100', or take backend='llvm'"
+        )
     reads_cpu = parts.backend.target == "llvm" and not parts.backend.gpu_memory
     if region_backends(parts.mod) and reads_cpu and "gpu" in target.keys:
         raise OptionError(
