@@ -110,10 +110,10 @@ def test_a_library_built_for_another_tvm_ffi_is_refused_before_it_is_opened(
     fake: native.Plugin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ctypes, "CDLL", lambda *_args, **_kw: pytest.fail("it was opened"))
-    write_build_info(fake, tvm_ffi="0.1.13.post2")
+    write_build_info(fake, tvm_ffi="0.1.0")
     status = native.load(fake)
     assert not status
-    assert "0.1.13.post2" in status.detail
+    assert "0.1.0" in status.detail
     assert FFI in status.detail
     # pip's isolated build would use the tvm-ffi that the kit pins, not the one installed here.
     assert "--no-build-isolation" in status.remedy
@@ -147,7 +147,7 @@ def test_a_library_left_over_from_an_earlier_build_is_refused(fake: native.Plugi
 
 def test_inspect_gives_the_same_verdict_without_importing_tvm(fake: native.Plugin) -> None:
     assert native.inspect(fake)
-    write_build_info(fake, tvm_ffi="0.1.13.post2")
+    write_build_info(fake, tvm_ffi="0.1.0")
     assert native.inspect(fake) == native.load(fake)
     script = "import sys; from tvm_byoc_kit import native; native.inspect('example_npu')\n"
     assert output(f"{script}print({{'tvm', 'tvm_ffi'}} & set(sys.modules))") == "set()"
@@ -380,8 +380,8 @@ def only_fake(fake: native.Plugin, monkeypatch: pytest.MonkeyPatch) -> native.Pl
 def test_autoload_turns_a_mismatch_into_one_warning_with_the_remedy(
     only_fake: native.Plugin,
 ) -> None:
-    write_build_info(only_fake, tvm_ffi="0.1.13.post2")
-    with pytest.warns(RuntimeWarning, match=r"0\.1\.13\.post2.*To add it: pip install") as caught:
+    write_build_info(only_fake, tvm_ffi="0.1.0")
+    with pytest.warns(RuntimeWarning, match=r"0\.1\.0,.*To add it: pip install") as caught:
         native.autoload()
     assert [item.category for item in caught].count(RuntimeWarning) == 1
 
